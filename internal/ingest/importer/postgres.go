@@ -30,12 +30,10 @@ type Postgres struct {
 // abandoned is the age of a row in processing that has no worker any more.
 const abandoned = 5 * time.Minute
 
-// NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows in failed
+// NewPostgres connects to the database at a postgres:// URL or by a connection string. Rows in failed
 // and dead_letter are taken only with failed. Columns may be named next_retry_at or nextRetryAt.
-func NewPostgres(
-	ctx context.Context, address, table string, c *catalog.Catalog, failed bool,
-) (*Postgres, error) {
-	config, err := pgx.ParseConfig(address)
+func NewPostgres(ctx context.Context, url, table string, c *catalog.Catalog, failed bool) (*Postgres, error) {
+	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("postgres: the address is no postgres:// URL") // the error may repeat a password
 	}

@@ -152,21 +152,19 @@ func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query
 }
 
 // Keys returns at most limit lanes of a queue's ordering keys, and whether there are more.
-func Keys(
-	ctx context.Context, from store.Querier, queue string, limit int,
-) (keys []Lane, more bool, err error) {
-	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
+func Keys(ctx context.Context, from store.Querier, queue string, limit int) ([]Lane, bool, error) {
+	ofQueue := store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1}
+	keys, err := lanesOf(ctx, from, Delayed, ofQueue)
 	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
 // First returns the next message of a lane to be published, and how many wait there, counted up to limit.
-func First(
-	ctx context.Context, from store.Querier, of Lane, limit int,
-) (first Kept, waiting int64, err error) {
-	if first, err = next(ctx, from, of); err != nil || first.Topic == "" {
+func First(ctx context.Context, from store.Querier, of Lane, limit int) (Kept, int64, error) {
+	first, err := next(ctx, from, of)
+	if err != nil || first.Topic == "" {
 		return first, 0, err
 	}
-	waiting, err = store.Count(ctx, from, of.entries(limit))
+	waiting, err := store.Count(ctx, from, of.entries(limit))
 	return first, waiting, err
 }
 

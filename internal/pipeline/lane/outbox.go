@@ -71,9 +71,8 @@ type Emitted struct {
 
 // Emit gives the effect's emissions their ids and times, and adds their writes and those of the withdrawn
 // ones to the effect. A delayed emission has its own lane. An invalid emission is a permanent error.
-func Emit(
-	c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time,
-) (e Emitted, err error) {
+func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (Emitted, error) {
+	var e Emitted
 	for _, name := range effect.Withdraw {
 		key, laneKey := place(event, name)
 		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))

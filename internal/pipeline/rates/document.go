@@ -200,10 +200,10 @@ func Series(
 }
 
 func since(
-	ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int,
+	ctx context.Context, from store.Querier, of Unit, first time.Time, n int,
 ) ([]store.Document, error) {
 	collection, layout := of.layout()
-	after, limit := store.Cursor{ID: first.Format(layout)}, min(buckets*Shards, store.MaxPage)
+	after, limit := store.Cursor{ID: first.Format(layout)}, min(n*Shards, store.MaxPage)
 	page, err := from.Query(ctx, store.Query{Collection: collection, After: after, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("rates: read: %w", err)

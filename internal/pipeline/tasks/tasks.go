@@ -117,7 +117,7 @@ func (s *Service) Routes(r chi.Router) {
 	}
 }
 
-// failed answers 503, after which the scheduler tries again.
+// failed is 503, after which the scheduler tries again.
 var failed = serve.ErrorMapping{Last: serve.Refuse(
 	http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.",
 )}

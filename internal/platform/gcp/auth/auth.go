@@ -21,14 +21,12 @@ import (
 	"billhook/internal/platform/serve"
 )
 
+// The modes of a Verifier. ModeIAM is for a service behind Cloud Run's own IAM check, which verifies
+// signatures and removes them: it protects nothing on a service that allows unauthenticated callers.
 const (
-	// ModeOIDC verifies the whole token.
-	ModeOIDC = "oidc"
-	// ModeIAM is for a service behind Cloud Run's own IAM check, which verifies the signature and removes it. It
-	// protects nothing on a service that allows unauthenticated callers.
-	ModeIAM = "iam"
-	// ModeNone accepts everything. It is for Google's emulators, which send no token.
-	ModeNone = "none"
+	ModeOIDC = "oidc" // verifies the whole token
+	ModeIAM  = "iam"
+	ModeNone = "none" // accepts everything, for Google's emulators, which send no token
 )
 
 // Google's issuers in both documented spellings, and the URL of its public keys.

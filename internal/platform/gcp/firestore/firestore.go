@@ -30,11 +30,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// callTimeout is below any handler's deadline, so that the handler learns of an outage.
-const callTimeout = 8 * time.Second
-
-// lag is far above callTimeout, which ends a commit, and below the minute between two runs of the sealer.
-const lag = 30 * time.Second
+const (
+	callTimeout = 8 * time.Second  // below any handler's deadline, so that the handler learns of an outage
+	lag         = 30 * time.Second // far above callTimeout, and below the minute between two runs of the sealer
+)
 
 // Lag is how far a commit's time may lie back when the commit becomes visible. The emulator has no lag.
 func (s *Store) Lag() time.Duration {
@@ -81,12 +80,7 @@ func NewEmulated(
 }
 
 // Close closes the connection.
-func (s *Store) Close() error {
-	if err := s.client.Close(); err != nil {
-		return fmt.Errorf("firestore: close: %w", err)
-	}
-	return nil
-}
+func (s *Store) Close() error { return s.client.Close() }
 
 // Get returns the document, or an error wrapping store.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) {

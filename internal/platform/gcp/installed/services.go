@@ -18,15 +18,21 @@ import (
 )
 
 const (
-	invoker    = "roles/run.invoker"
-	allUsers   = "allUsers"
-	ready      = "CONDITION_SUCCEEDED"
-	underWay   = "CONDITION_RECONCILING"
-	getService = "run.services.get"
-	getPolicy  = "run.services.getIamPolicy"
-	getPeople  = "iap.webServices.getIamPolicy"
-	accessor   = "roles/iap.httpsResourceAccessor"
-	people     = "ops" // the service for people, which publishes nothing
+	invoker  = "roles/run.invoker"
+	accessor = "roles/iap.httpsResourceAccessor"
+	allUsers = "allUsers"
+	ready    = "CONDITION_SUCCEEDED"
+	underWay = "CONDITION_RECONCILING"
+	enabled  = "ENABLED"
+	people   = "ops" // the service for people, which publishes nothing
+
+	getService   = "run.services.get"
+	getPolicy    = "run.services.getIamPolicy"
+	getPeople    = "iap.webServices.getIamPolicy"
+	getJob       = "cloudscheduler.jobs.get"
+	getVersion   = "secretmanager.versions.get"
+	listSecrets  = "secretmanager.secrets.list"
+	listVersions = "secretmanager.versions.list"
 )
 
 // proxyAgent is Identity-Aware Proxy's own account, which calls the services.
@@ -81,11 +87,9 @@ func (l *look) ops(ctx context.Context) {
 // serves compares what a service serves with what Terraform configures.
 func (l *look) serves(service *run.GoogleCloudRunV2Service, want string) {
 	have := "pushes and people"
-	for _, container := range cmp.Or(service.Template, &run.GoogleCloudRunV2RevisionTemplate{}).Containers {
-		for _, variable := range container.Env {
-			if variable.Name == "SERVES" && variable.Value != "" {
-				have = variable.Value
-			}
+	for _, variable := range environment(service) {
+		if variable.Name == "SERVES" && variable.Value != "" {
+			have = variable.Value
 		}
 	}
 	if have != want {
@@ -147,18 +151,24 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 	case state.State != ready:
 		l.find("service", id, NotUpdated, words(state), ready)
 	}
-	if service.Template == nil {
-		return service
+	if service.Template != nil {
+		l.account = service.Template.ServiceAccount
 	}
-	l.account = service.Template.ServiceAccount
-	for _, container := range service.Template.Containers {
-		for _, variable := range container.Env {
-			if source := variable.ValueSource; source != nil && source.SecretKeyRef != nil {
-				l.reads = append(l.reads, version{source.SecretKeyRef.Secret, source.SecretKeyRef.Version})
-			}
+	for _, variable := range environment(service) {
+		if source := variable.ValueSource; source != nil && source.SecretKeyRef != nil {
+			l.reads = append(l.reads, version{source.SecretKeyRef.Secret, source.SecretKeyRef.Version})
 		}
 	}
 	return service
+}
+
+func environment(service *run.GoogleCloudRunV2Service) (all []*run.GoogleCloudRunV2EnvVar) {
+	if service.Template != nil {
+		for _, container := range service.Template.Containers {
+			all = append(all, container.Env...)
+		}
+	}
+	return all
 }
 
 // callers are the members who may call a service; ok is false if they could not be read.
@@ -184,11 +194,6 @@ func words(state *run.GoogleCloudRunV2Condition) string {
 	parts := []string{cmp.Or(state.State, "unknown"), reason, state.Message}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
-
-const (
-	getJob  = "cloudscheduler.jobs.get"
-	enabled = "ENABLED"
-)
 
 func (l *look) job(ctx context.Context, task string) {
 	id, pool := l.config.Name+"-"+task, l.config.Of(l.config.Catalog.TasksPool)
@@ -217,12 +222,6 @@ func (l *look) job(ctx context.Context, task string) {
 		l.find("job", id, JobUnidentified, have, wanted)
 	}
 }
-
-const (
-	getVersion   = "secretmanager.versions.get"
-	listSecrets  = "secretmanager.secrets.list"
-	listVersions = "secretmanager.versions.list"
-)
 
 // ofSecrets examines each secret version that a service reads, and whether the other secrets have a version.
 func (i *Installation) ofSecrets(looks []*look) (questions []question) {
@@ -315,9 +314,8 @@ var (
 	WorkerOpen = finding.New("worker_open",
 		"Anybody may call the worker, and it relies on Cloud Run to check tokens: anybody can forge a push.",
 		apply+" Ask who has opened it.")
-	OpsMissing = finding.New("ops_missing",
-		"There is no service for people: it has no pages, and no API.", elsewhere)
-	OpsOpen = finding.New("ops_unproxied",
+	OpsMissing = finding.New("ops_missing", "Pages and API are missing: no service for people.", elsewhere)
+	OpsOpen    = finding.New("ops_unproxied",
 		"Identity-Aware Proxy is not in front of the service: it identifies nobody, and refuses everybody.", apply)
 	OpsNobody = finding.New("ops_without_people",
 		"Identity-Aware Proxy lets nobody in: no page opens, and the API answers nobody.",
@@ -334,12 +332,12 @@ var (
 	AudienceUnknown = finding.New("audience_refused",
 		"Cloud Run answers 401 to every push and task of this pool: it does not accept their audience.", apply)
 	JobMissing = finding.New("job_missing", "The task never runs.", apply)
-	JobPaused  = finding.New("job_paused",
-		"The task does not run while its job is paused.", "Resume it: gcloud scheduler jobs resume.")
+	JobPaused  = finding.New("job_paused", "The task does not run.",
+		"Resume it: gcloud scheduler jobs resume.")
 	JobElsewhere = finding.New("job_wrong_address",
-		"The job calls another address than the task's: the task does not run.", apply)
+		"The task does not run: its job calls another address.", apply)
 	JobUnidentified = finding.New("job_wrong_token",
-		"The worker refuses the job's token: the task does not run.", apply)
+		"The task does not run: the worker refuses its token.", apply)
 	VersionUnusable = finding.New("secret_version_unusable",
 		"A service reads this version at its start: running instances go on, and no new one starts.",
 		"Enable the version (gcloud secrets versions enable), or add another and name its number in "+

@@ -60,10 +60,12 @@ type Examination struct {
 }
 
 const (
-	getsTopic          = "pubsub.topics.get"
-	getsSubscription   = "pubsub.subscriptions.get"
-	listsTopics        = "pubsub.topics.list"
-	listsSubscriptions = "pubsub.subscriptions.list"
+	getsTopic               = "pubsub.topics.get"
+	getsSubscription        = "pubsub.subscriptions.get"
+	listsTopics             = "pubsub.topics.list"
+	listsSubscriptions      = "pubsub.subscriptions.list"
+	readsTopicPolicy        = "pubsub.topics.getIamPolicy"
+	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
 )
 
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, strays bool) (Examination, error) {
@@ -215,11 +217,9 @@ func (e *examiner) readTopic(ctx context.Context, id string) (topic *pb.Topic, h
 	return topic, hidden, err
 }
 
-func (e *examiner) subscription(
-	ctx context.Context, name string,
-) (have *pb.Subscription, hidden bool, err error) {
-	have, err = e.read(ctx, name)
-	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
+func (e *examiner) subscription(ctx context.Context, name string) (*pb.Subscription, bool, error) {
+	have, err := e.read(ctx, name)
+	hidden, err := e.hidden(err, "subscription "+idOf(name), getsSubscription)
 	return have, hidden, err
 }
 

@@ -161,11 +161,6 @@ func (s *search) pushedHere(endpoint string) bool {
 // agent is Pub/Sub's own service account; the number is the project's.
 var agent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-pubsub\.iam\.gserviceaccount\.com$`)
 
-const (
-	readsTopicPolicy        = "pubsub.topics.getIamPolicy"
-	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
-)
-
 // Permissions are the permissions that Examine needs.
 var Permissions = []string{
 	getsTopic, listsTopics, readsTopicPolicy, getsSubscription, listsSubscriptions, readsSubscriptionPolicy,
@@ -276,36 +271,28 @@ var (
 	MessagesUnkept = finding.New("messages_unkept",
 		"The queue is not enabled and has no subscription: its messages are lost, and no publisher notices.",
 		"Delete the topic, or enable the queue.")
-	WrongTopic = finding.New("wrong_topic",
-		"It gets the messages of another topic, and those of the queue reach nobody.", anew)
-	Detached = finding.New("detached", "It is detached from its topic and gets no more messages.",
+	WrongTopic = finding.New("wrong_topic", "It gets another topic's messages instead of its queue's.", anew)
+	Detached   = finding.New("detached", "It is detached from its topic and gets no more messages.",
 		"Delete it, and apply Terraform again. Then send again what was published meanwhile.")
 	Expiring = finding.New("expiring",
 		"After that time without a message Pub/Sub deletes it, and all later messages are lost.", apply)
 	NotPushed = finding.New("not_pushed",
-		"It is a pull subscription and nobody pulls: its messages wait until they expire.", apply)
-	Pushed        = finding.New("pushed", "It should keep copies, and pushes them away instead.", ask)
-	WrongEndpoint = finding.New("wrong_endpoint",
-		"Its messages are pushed elsewhere: they are not handled, or not by this worker.", ask)
-	Unwrapped = finding.New("unwrapped",
-		"The pushes have no envelope, so the worker cannot read them and refuses every message.", ask)
-	WrongAccount = finding.New("wrong_service_account",
-		"The worker answers 403 to every push: no message of the queue is handled.", ask)
-	WrongAudience = finding.New("wrong_audience",
-		"The worker answers 401 to every push: no message of the queue is handled.", ask)
-	OrderingOff = finding.New("ordering_off",
-		"Events of one customer overtake each other: a refund can be handled before its order.", anew)
-	OrderingOn  = finding.New("ordering_on", "A slow message holds up unrelated messages.", anew)
-	WrongFilter = finding.New("wrong_filter",
-		"It misses messages of the queue, or gets messages of other queues, which are dropped.", anew)
+		"Nobody pulls its messages: they wait until they expire.", apply)
+	Pushed               = finding.New("pushed", "It should keep copies, and pushes them away instead.", ask)
+	WrongEndpoint        = finding.New("wrong_endpoint", "This worker does not get the queue's messages.", ask)
+	Unwrapped            = finding.New("unwrapped", "The worker refuses pushes without an envelope.", ask)
+	WrongAccount         = finding.New("wrong_service_account", "The worker answers 403 to every push.", ask)
+	WrongAudience        = finding.New("wrong_audience", "The worker answers 401 to every push.", ask)
+	OrderingOff          = finding.New("ordering_off", "A refund can be handled before its order.", anew)
+	OrderingOn           = finding.New("ordering_on", "A slow message holds up unrelated messages.", anew)
+	WrongFilter          = finding.New("wrong_filter", "It misses messages of the queue, or gets others.", anew)
 	DeadlineBelowHandler = finding.New("ack_deadline_below_handler",
 		"Messages are redelivered while their handler still runs: attempts are used up.", apply)
 	WrongDeadline = finding.New("wrong_ack_deadline",
 		"When a worker dies, its messages are redelivered sooner or later than the queue expects.", apply)
 	WrongRetryPolicy = finding.New("wrong_retry_policy",
 		"Failed messages are redelivered too soon, which loads a failing dependency, or too late.", apply)
-	ShortRetention = finding.New("short_retention",
-		"A message that cannot be delivered is deleted earlier than the catalog says.", apply)
+	ShortRetention     = finding.New("short_retention", "An undelivered message is deleted too early.", apply)
 	NoDeadLetterPolicy = finding.New("dead_letter_policy_missing",
 		"A message that kills every worker is delivered for ever and holds up its ordering key.", apply)
 	WrongDeadLetters = finding.New("wrong_dead_letter_policy",

@@ -110,10 +110,8 @@ var causes = map[codes.Code]error{
 	codes.Internal: contract.ErrBrokerDown,
 }
 
-func settle(
-	ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult,
-) (string, error) {
-	id, err := result.Get(ctx)
+func settle(ctx context.Context, to *pubsub.Publisher, key string, r *pubsub.PublishResult) (string, error) {
+	id, err := r.Get(ctx)
 	if err == nil {
 		return id, nil
 	}

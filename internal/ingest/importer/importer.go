@@ -1,6 +1,5 @@
 // Package importer moves messages from Redis lists, RabbitMQ queues or a Postgres table to the webhook
-// service: it claims them, sends them, and removes the accepted ones. It never removes a message that is not
-// accepted, and changes its data only on request.
+// service. It removes only accepted messages, and changes their data only on request.
 package importer
 
 import (
@@ -21,6 +20,7 @@ import (
 // Part is the place of a message within its old queue.
 type Part string
 
+// The parts.
 const (
 	Waiting Part = "waiting" // messages on which nobody works
 	Claimed Part = "claimed" // messages that a worker took and never finished

@@ -33,8 +33,7 @@ type brokerQueue struct {
 	part Part
 }
 
-// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. Missing queues count as empty; dead
-// letters are taken only with failed.
+// NewRabbitMQ connects to a broker by its amqp:// or amqps:// URL. Dead letters are taken only with failed.
 func NewRabbitMQ(
 	address string, names []Name, c *catalog.Catalog, failed bool, newID func() string,
 ) (*RabbitMQ, error) {

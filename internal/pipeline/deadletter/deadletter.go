@@ -241,8 +241,7 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correct returns the write that closes an item as corrected by another message, in any state of the item. It
-// belongs to the commit of that message's effect.
+// Correct returns the write that closes an item in any state, for the commit of the message that corrects it.
 func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
 	at = at.UTC().Truncate(time.Microsecond)
 	return store.Increment(keyOf(id), map[string]int64{"corrections": 1}, map[string]any{
@@ -275,8 +274,7 @@ func Settle(
 // EntryUnreadable is the reason of a lane entry whose document cannot be read.
 const EntryUnreadable = "entry_unreadable"
 
-// Unreadable returns the writes that keep a lane entry that cannot be read: its message, or all of it as
-// JSON.
+// Unreadable returns the writes that keep an unreadable lane entry: its message, or all of it as JSON.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`

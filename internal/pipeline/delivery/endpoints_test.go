@@ -284,25 +284,27 @@ func TestLimitsOfATargetHoldBackItsRequests(t *testing.T) {
 			{want: resting, wait: 30 * time.Second},
 		}},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limit(t, test.declare)
-			for i, s := range test.steps {
-				<-time.After(s.after)
-				asked := l.asked
-				err := l.make(t, s)
-				if s.want == "" {
-					require.NoError(t, err, i)
-					continue
-				}
-				verdict := retry.Decide(err)
-				require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
-				if s.status == 0 && s.move == posts {
-					require.False(t, verdict.Counts, "without a request there is no attempt")
-					require.Equal(t, asked, l.asked, i)
-				}
-			}
-		})
+		synctest.Test(t, func(t *testing.T) { limit(t, test.declare).makeAll(t, test.steps) })
 	})
+}
+
+func (l *limited) makeAll(t *testing.T, steps []step) {
+	t.Helper()
+	for i, s := range steps {
+		<-time.After(s.after)
+		asked := l.asked
+		err := l.make(t, s)
+		if s.want == "" {
+			require.NoError(t, err, i)
+			continue
+		}
+		verdict := retry.Decide(err)
+		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
+		if s.status == 0 && s.move == posts {
+			require.False(t, verdict.Counts, "without a request there is no attempt")
+			require.Equal(t, asked, l.asked, i)
+		}
+	}
 }
 
 func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {

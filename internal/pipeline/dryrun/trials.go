@@ -19,8 +19,7 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try returns what the worker would do if the message were delivered now, before all others of its key. The
-	// error is ErrNoQueue, or why this is not known now.
+	// Try returns what the worker would do if the message were delivered now, before all others of its key.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 

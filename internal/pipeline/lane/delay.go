@@ -63,8 +63,7 @@ func (l Lane) putAgain(t ticket) []again {
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
 // Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due
-// right after those before it, or later at its DueAt. It keeps its first publishing time and its first id at
-// the broker. The error is ErrUnfit.
+// right after those before it, or later at its DueAt, and keeps its first time and id. The error is ErrUnfit.
 func (l Lane) Put(
 	k Kept, firstPublished time.Time, firstID string, now time.Time,
 ) (ticketed string, writes []store.Write, err error) {

@@ -1,6 +1,5 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. Meanwhile its
-// subscription has no push endpoint, and messages wait in the broker. internal/inspect/pauses pauses and
-// resumes queues.
+// Package pause owns the record of a paused queue: who paused it, when and why. Meanwhile its subscription
+// has no push endpoint, and messages wait in the broker. internal/inspect/pauses pauses and resumes queues.
 package pause
 
 import (

@@ -168,8 +168,7 @@ func (t Target) plus(name string, other Target) Target {
 	return t
 }
 
-// Series reads the last n buckets of these queues, the oldest first, with empty ones, in one query of at most
-// Shards documents for each bucket.
+// Series reads the last n buckets of queues, the oldest first, in one query of n times Shards documents.
 func Series(
 	ctx context.Context, from store.Querier, of Unit, n int, now time.Time, queues ...string,
 ) (map[string][]Bucket, error) {

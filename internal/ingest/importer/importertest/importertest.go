@@ -1,6 +1,5 @@
 // Package importertest starts the servers that an import drains: Redis, RabbitMQ and Postgres of the Debian
-// packages, each on a free port with its data in a temporary folder. Without them a suite is skipped with a
-// message, or fails with REQUIRE_EMULATORS=1.
+// packages. Without them a suite is skipped with a message, or fails with REQUIRE_EMULATORS=1.
 package importertest
 
 import (

@@ -1,7 +1,6 @@
 // Package auth decides whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect
 // tokens (RS256), and by Identity-Aware Proxy's assertions (ES256). It owns the checks of signature, issuer,
-// audience, account and times, and the cache of the signing keys. It refuses a configuration that would skip
-// a check. No error repeats a part of a token.
+// audience, account and times, and the cache of the signing keys. No error repeats a part of a token.
 package auth
 
 import (
@@ -212,8 +211,7 @@ func NewIdentity(config Config) (*Identity, error) {
 	return i, nil
 }
 
-// Identify returns the lower-case e-mail address of the accepted person. If the proxy's header is present, it
-// reads nothing else. Its error is like that of Verify.
+// Identify returns the lower-case e-mail address of the accepted person, by the proxy's header if present.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
 	by, texts, read := i.token, header.Values("Authorization"), bearer
 	asserted := header.Values(proxyHeader)

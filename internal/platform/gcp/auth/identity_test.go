@@ -4,8 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,8 +22,7 @@ import (
 func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
 	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
-	curvePEM := pem.EncodeToMemory(
-		&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(proxyKey().Public()))})
+	curvePEM := publicPEM(proxyKey())
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	person, proven := signed(personClaims(nil)), signedAssertion(nil)
 	token := func(email string) http.Header {
@@ -36,60 +33,48 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	}
 	short := func(signature string) http.Header { return proxyHeader(replaceSignature(proven, signature)) }
 
+	const grace = "grace.hopper@example.test"
+	both := func(asserted, bearer string) http.Header {
+		return http.Header{assertion: {asserted}, "Authorization": {"Bearer " + bearer}}
+	}
+	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}
+	twice := http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}
+	none := by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy")
 	type row struct {
 		header http.Header
 		who    string
 		want   error
 	}
 	filetest.Each(t, map[string]row{
-		"an ID token":              {bearerHeader(person), operator, nil},
-		"an address with capitals": {token("ADA@Example.test"), operator, nil},
-		"an address that was allowed with capitals": {
-			token("grace.hopper@example.test"), "grace.hopper@example.test", nil,
-		},
-		"an assertion": {proxyHeader(proven), operator, nil},
-		"an assertion, and a bearer of the program": {
-			http.Header{assertion: {proven}, "Authorization": {"Bearer x"}}, operator, nil,
-		},
+		"an ID token":                {bearerHeader(person), operator, nil},
+		"an address with capitals":   {token("ADA@Example.test"), operator, nil},
+		"one allowed with capitals":  {token(grace), grace, nil},
+		"an assertion":               {proxyHeader(proven), operator, nil},
+		"an assertion with a bearer": {both(proven, "x"), operator, nil},
 
-		"nothing": {http.Header{}, "", serve.ErrNoToken},
-		"the unsigned header of the proxy": {
-			http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", serve.ErrNoToken,
+		"nothing":                     {http.Header{}, "", serve.ErrNoToken},
+		"the proxy's unsigned header": {unsigned, "", serve.ErrNoToken},
+		"a person who is not listed":  {token("eve@example.test"), "", serve.ErrNotAllowed},
+		"an address that looks alike": {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
+		"two tokens":                  {twice, "", auth.ErrInvalid},
+		"two assertions":              {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
+		"an empty assertion":          {proxyHeader(""), "", auth.ErrInvalid},
+		"an empty one with a token":   {both("", person), "", auth.ErrInvalid},
+		"a bad one with a token":      {both("x.y.z", person), "", auth.ErrInvalid},
+		"an assertion with a line end": {
+			proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid,
 		},
-		"two tokens": {http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}, "", auth.ErrInvalid},
-		"two assertions": {
-			http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid,
+		"an assertion of 17 KiB":    {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
+		"the assertion as a bearer": {bearerHeader(proven), "", auth.ErrInvalid},
+		"another key":               {by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid},
+		"an unknown key id":         {by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid},
+		"algorithm none":            {none, "", auth.ErrInvalid},
+		"HS256 by the public key":   {by(jwt.SigningMethodHS256, curvePEM, "proxy"), "", auth.ErrInvalid},
+		"an assertion in RS256":     {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
+		"an assertion in ES384":     {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
+		"an ID token as an assertion": {
+			proxyHeader(person), "", auth.ErrInvalid,
 		},
-		"an empty assertion": {
-			proxyHeader(""), "", auth.ErrInvalid,
-		},
-		"an empty assertion before a token": {
-			http.Header{assertion: {""}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid,
-		},
-		"a bad assertion before a token": {
-			http.Header{assertion: {"x.y.z"}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid,
-		},
-		"an assertion with a line end":   {proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid},
-		"an assertion of 17 KiB":         {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
-		"the assertion as a bearer":      {bearerHeader(proven), "", auth.ErrInvalid},
-		"a person who is not listed":     {token("eve@example.test"), "", serve.ErrNotAllowed},
-		"an address that looks the same": {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
-
-		"an assertion by another key": {
-			by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid,
-		},
-		"an assertion under an unknown key id": {
-			by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid,
-		},
-		"an assertion with algorithm none": {
-			by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy"), "", auth.ErrInvalid,
-		},
-		"an assertion in HS256 by the public key": {
-			by(jwt.SigningMethodHS256, curvePEM, "proxy"), "", auth.ErrInvalid,
-		},
-		"an assertion in RS256":       {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
-		"an assertion in ES384":       {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
-		"an ID token as an assertion": {proxyHeader(person), "", auth.ErrInvalid},
 		"a short ES256 signature":     {short("AQ"), "", auth.ErrInvalid},
 		"an empty ES256 signature":    {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros": {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
@@ -104,7 +89,7 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	})
 }
 
-// The proxy before a service on Cloud Run has a list of its own; whom it does not vouch for is nobody.
+// The proxy in front of a service on Cloud Run has its own list of people.
 func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
 	t.Parallel()
 	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
@@ -136,15 +121,18 @@ func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	require.ErrorContains(t, err, "status_502")
 	_, err = identity.Identify(t.Context(), bearerHeader(signed(personClaims(nil))))
-	require.NoError(t, err, "the one does not wait for the other's keys")
+	require.NoError(t, err, "ID tokens do not need the proxy's keys")
 }
 
 func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
 	keys := serveKeys(t, publishOld)
-	accounts := filetest.Must(
-		auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}))(t)
+	accountsBy := func(keys *httptest.Server) *auth.Accounts {
+		config := auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}
+		return filetest.Must(auth.NewAccounts(config))(t)
+	}
+	accounts := accountsBy(keys)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
@@ -165,10 +153,7 @@ func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
-	away := serveKeys(t, down)
-	accounts = filetest.Must(
-		auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now}))(t)
-	_, _, err := accounts.Account(t.Context(), queue, token(nil))
+	_, _, err := accountsBy(serveKeys(t, down)).Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
 	require.Error(t, err)

@@ -43,8 +43,7 @@ func (s *Store) Lag() time.Duration {
 	return lag
 }
 
-// Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write
-// that changes nothing keeps the version.
+// Store keeps documents in one database. The version of a document is its update time in nanoseconds.
 //
 // A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add
 // twice. So ErrExists and ErrStale may come from its own first try, and a failed commit may have happened.

@@ -23,8 +23,7 @@ import (
 type Look struct {
 	// Paused are the recorded pauses, by queue; nil: they are not known, and only the marks are compared.
 	Paused map[string]pause.Pause
-	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Without
-	// them the grants to publish are not examined.
+	// Accounts are the services' accounts, by the names of catalog.Publishers; nil: grants are not examined.
 	Accounts map[string]string
 	// Inherits reports whether a member holds one of the roles on the whole project; nil: none does.
 	Inherits func(roles []string, is func(member string) bool) bool

@@ -127,8 +127,7 @@ func found[T any](have *T, err error, name string) (*T, error) {
 
 // Provision creates the topics and subscriptions of every enabled queue, and the other topics. It updates
 // what differs, deletes nothing, and makes no grants, which Terraform does. A disabled queue gets nothing, so
-// that publishing to it fails and its sender keeps the message. If it was enabled before, it keeps its
-// messages, and they are no longer pushed.
+// that publishing to it fails. If it was enabled before, its messages are kept and no longer pushed.
 //
 // After a failure it goes on, unless nobody answers. It returns a Change of each resource, and all failures.
 func Provision(

@@ -49,8 +49,7 @@ type Publisher struct {
 	closed bool
 }
 
-// NewPublisher returns a publisher to the installation's topics. Without options the client library connects
-// to PUBSUB_EMULATOR_HOST, or else to Google Cloud.
+// NewPublisher returns a publisher to the installation's topics, by default of PUBSUB_EMULATOR_HOST.
 func NewPublisher(ctx context.Context, names Names, options ...option.ClientOption) (*Publisher, error) {
 	client, err := pubsub.NewClient(ctx, names.ProjectID, options...)
 	if err != nil {
@@ -61,9 +60,8 @@ func NewPublisher(ctx context.Context, names Names, options ...option.ClientOpti
 
 // Publish publishes the message on the topic of the catalog and returns its id once the broker has confirmed
 // it. It waits for that, for room and for earlier messages of its key until ctx ends. A message above
-// Pub/Sub's limits is an error wrapping contract.ErrLimit. After any other error the message may or may not
-// be on the topic; contract.PublishCause is the cause, if known. The ordering key is usable again once the
-// library has given up too. No error names it.
+// Pub/Sub's limits is an error wrapping contract.ErrLimit. After any other error, which names no ordering
+// key, the message may be on the topic; contract.PublishCause is the cause, if known.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
@@ -177,8 +175,7 @@ func (p *Publisher) Close() error {
 // catalog's ids, to which this package adds the installation's name.
 type Names struct {
 	ProjectID string
-	// Installation is the prefix of one of several installations in a project: topic orders of installation shop
-	// is shop-orders. Empty: the ids are the catalog's.
+	// Installation, if any, is a prefix of the ids: topic orders of installation shop is shop-orders.
 	Installation string
 }
 

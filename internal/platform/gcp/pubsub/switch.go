@@ -121,9 +121,8 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pb.PushConfig,
 	return nil
 }
 
-// Examine compares the queues' resources over the switch's connection, as far as its account may read. It
-// does not examine services' grants, or resources outside the catalog. Without the workers' address it
-// compares only the path of the pushes.
+// Examine compares the queues' resources, without services' grants or resources outside the catalog. Without
+// the workers' address it compares only the path of the pushes.
 func (s *Switch) Examine(
 	ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause,
 ) (Examination, error) {

@@ -59,9 +59,8 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 func (a *Alarm) Close() error { return a.client.Close() }
 
 // At requests a call at the given time or shortly after, or after now if that is later. It takes at most two
-// seconds and ignores the end of ctx, because a kept message needs its call also when its push has ended. A
-// process remembers the moments that it requested last; two processes cause two calls. The error is marked as
-// retry.Down; the call may come in spite of it.
+// seconds and ignores the end of ctx, because a kept message needs its call also when its push has ended. Two
+// processes may cause two calls. The error is marked as retry.Down; the call may come in spite of it.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {

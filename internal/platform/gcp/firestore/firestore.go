@@ -346,13 +346,9 @@ func (s *Store) structured(q store.Query) *pb.StructuredQuery {
 		query.Limit.Value++
 	}
 	if len(filters) > 0 {
-		query.Where = &pb.StructuredQuery_Filter{
-			FilterType: &pb.StructuredQuery_Filter_CompositeFilter{
-				CompositeFilter: &pb.StructuredQuery_CompositeFilter{
-					Op: pb.StructuredQuery_CompositeFilter_AND, Filters: filters,
-				},
-			},
-		}
+		all := &pb.StructuredQuery_CompositeFilter{Op: pb.StructuredQuery_CompositeFilter_AND, Filters: filters}
+		composite := &pb.StructuredQuery_Filter_CompositeFilter{CompositeFilter: all}
+		query.Where = &pb.StructuredQuery_Filter{FilterType: composite}
 	}
 	return query
 }

@@ -123,17 +123,17 @@ func TestPauseIsComparedWithItsRecord(t *testing.T) {
 		want           string
 	}
 	filetest.Each(t, map[string]attempt{
-		"paused and recorded":                               {false, true, record, ""},
-		"paused, and nobody can be asked":                   {false, true, unknown, "pause_unread"},
-		"paused, and nobody is recorded":                    {false, true, none, "pause_unrecorded"},
-		"given its endpoint by somebody else":               {true, true, record, "pause_undone"},
-		"given its endpoint, and nobody can be asked":       {true, true, unknown, "pause_undone"},
-		"paused on paper alone":                             {true, false, record, "pause_undone"},
-		"paused without a mark":                             {false, false, record, "pause_unmarked"},
-		"without an endpoint, of which nobody knows":        {false, false, none, "not_pushed"},
-		"without an endpoint, of which nobody can be asked": {false, false, unknown, "not_pushed"},
-		"resumed by hand, with its mark left":               {true, true, none, "pause_mark_left"},
-		"never paused":                                      {true, false, none, ""},
+		"paused and recorded":                      {false, true, record, ""},
+		"paused, and the records are unknown":      {false, true, unknown, "pause_unread"},
+		"paused without a record":                  {false, true, none, "pause_unrecorded"},
+		"pushed in spite of mark and record":       {true, true, record, "pause_undone"},
+		"pushed in spite of its mark":              {true, true, unknown, "pause_undone"},
+		"pushed in spite of its record":            {true, false, record, "pause_undone"},
+		"paused without a mark":                    {false, false, record, "pause_unmarked"},
+		"without an endpoint, mark and record":     {false, false, none, "not_pushed"},
+		"without an endpoint, the records unknown": {false, false, unknown, "not_pushed"},
+		"resumed by hand, with its mark left":      {true, true, none, "pause_mark_left"},
+		"never paused":                             {true, false, none, ""},
 	}, func(t *testing.T, test attempt) {
 		p := applied(t)
 		if !test.endpoint {
@@ -160,13 +160,13 @@ func TestGrantOnTheProjectCountsForItsTopics(t *testing.T) {
 	var asked atomic.Int64 // several queues ask at once
 	p.look.Inherits = func(roles []string, is func(string) bool) bool {
 		asked.Add(1)
-		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") ||
-			is(pubsubAgent))
+		granted := is("serviceAccount:orders@example.com") || is(pubsubAgent)
+		return granted && slices.Contains(roles, "roles/editor")
 	}
 	got, found := p.examine()
 	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "that of the tasks' worker")
 	require.Contains(t, found.Findings[0].Want, "clicks@example.com")
-	require.EqualValues(t, 3, asked.Load(), "once for each that its resource does not have")
+	require.EqualValues(t, 3, asked.Load(), "once for each grant that its resource lacks")
 }
 
 func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
@@ -182,6 +182,7 @@ func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 		}
 		return all
 	}
+	const publisher = "/google.pubsub.v1.Publisher/"
 	for method, want := range map[string][]finding.Unread{
 		getPolicy: slices.Concat(grants("out-test", "orders-test", "orders-test-dlq", "orders-test-dlq"),
 			unread("pubsub.subscriptions.getIamPolicy", "the grants on subscription orders-test-push"),
@@ -192,13 +193,11 @@ func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 			"subscription orders-test-push", "subscription orders-test-dlq-push",
 			"subscription clicks-test-push", "subscription later-test-push", "subscription later-test-dlq-push",
 			"subscription never-test-push"),
-		"/google.pubsub.v1.Publisher/ListTopics": unread("pubsub.topics.list",
-			"topics that the catalog does not have"),
+		publisher + "ListTopics": unread("pubsub.topics.list", "topics that the catalog does not have"),
 		"/google.pubsub.v1.Subscriber/ListSubscriptions": unread("pubsub.subscriptions.list",
 			"subscriptions that the catalog does not have"),
-		"/google.pubsub.v1.Publisher/ListTopicSubscriptions": unread("pubsub.topics.get",
-			"the subscriptions of topic clicks-test", "the subscriptions of topic orders-test",
-			"the subscriptions of topic orders-test-dlq"),
+		publisher + "ListTopicSubscriptions": unread("pubsub.topics.get", "the subscriptions of topic clicks-test",
+			"the subscriptions of topic orders-test", "the subscriptions of topic orders-test-dlq"),
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +209,7 @@ func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 			p.refuse[method] = status.Error(codes.InvalidArgument, "no")
 			found, err := pubsub.Examine(t.Context(), p.catalog, p.target, p.look, p.options...)
 			require.Error(t, err)
-			require.Empty(t, found.Findings, "what cannot be read is no finding")
+			require.Empty(t, found.Findings, "an unreadable resource is no finding")
 		})
 	}
 	p := applied(t)
@@ -223,7 +222,7 @@ func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 	}, found.Unread)
 }
 
-// The worker looks over the connection of its switch. It may not know the addresses of all workers.
+// The worker may not know the addresses of all workers.
 func TestWorkerExaminesWithoutTheWorkersAddresses(t *testing.T) {
 	t.Parallel()
 	pointed := func(to string) func(*project) {

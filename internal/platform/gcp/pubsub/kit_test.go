@@ -37,8 +37,8 @@ import (
 func TestMain(m *testing.M) {
 	code := emulatortest.Main(m)
 	// The client library's statistics run as long as the process.
-	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err !=
-		nil && code == 0 {
+	statistics := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
+	if err := goleak.Find(statistics); err != nil && code == 0 {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -62,10 +62,9 @@ type emulated struct {
 func provisioned(t *testing.T) emulated {
 	t.Helper()
 	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
-	// Nobody listens there; what is pushed waits.
-	e.target = pubsub.Target{
-		Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true,
-	}
+	// Nobody listens there, so pushed messages wait.
+	names := pubsub.Names{ProjectID: e.project}
+	e.target = pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
 	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
 	require.NoError(t, err)
 	e.Client = filetest.Must(client.NewClient(t.Context(), e.project, e.options...))(t)
@@ -242,8 +241,8 @@ func (p *project) grant(resource, role, member string) {
 		&iampb.Binding{Role: role, Members: []string{member}})
 }
 
-// told is what was done to what. What was left unchanged is not in it.
-func told(t *testing.T, changes []pubsub.Change) (done []string) {
+// actionsOf are the actions on resources, without the unchanged ones.
+func actionsOf(t *testing.T, changes []pubsub.Change) (done []string) {
 	t.Helper()
 	for _, change := range changes {
 		require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
@@ -257,7 +256,7 @@ func told(t *testing.T, changes []pubsub.Change) (done []string) {
 func (p *project) provision() (done []string) {
 	p.t.Helper()
 	changes := filetest.Must(pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...))(p.t)
-	return told(p.t, changes)
+	return actionsOf(p.t, changes)
 }
 
 func (p *project) examine() ([]string, pubsub.Examination) {

@@ -49,8 +49,8 @@ func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project},
-		e.options...))(t)
+	names := pubsub.Names{ProjectID: e.project}
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, e.options...))(t)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20
 	group, ctx := errgroup.WithContext(t.Context())
@@ -77,7 +77,7 @@ func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 	}
 }
 
-// A publish that is not confirmed names its cause: each cause is mended by other people.
+// Each cause is repaired by other people.
 func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
@@ -87,46 +87,37 @@ func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 	}
 	attributes := large(contract.MaxMessageBytes)
 	attributes.Attributes = map[string]string{"a": "b"}
-	said := func(code codes.Code) error { return status.Error(code, "quotes a value") }
+	denied, limit := contract.ErrPublishDenied, contract.ErrLimit
 	type example struct {
-		ctx     context.Context //nolint:containedctx // one caller of several
 		topic   string
 		message contract.Message
-		answer  error
+		code    codes.Code // of the broker; OK: the in-memory server answers
 		want    error
 		cause   string
 	}
 	filetest.Each(t, map[string]example{
-		"the topic is missing": {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
-		"the grant is missing": {
-			t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing",
-		},
-		"nobody knows who it is": {
-			t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing",
-		},
-		"something nobody thought of": {
-			t.Context(), "t", message, said(codes.FailedPrecondition), nil, "unknown",
-		},
-		"data over the limit": {t.Context(), "t", large(contract.MaxMessageBytes + 1), nil, contract.ErrLimit, ""},
-		"data at the limit and attributes on top": {
-			t.Context(), "t", attributes, nil, contract.ErrLimit, "",
-		},
-		"at the limit, and the request around it": {
-			t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, "",
-		},
-		"refused as invalid by the broker": {
-			t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, "",
-		},
-		"the caller's time is up": {ended, "t", message, nil, context.Canceled, ""},
+		"the topic is missing":         {"absent", message, codes.OK, contract.ErrTopicMissing, "topic_missing"},
+		"the grant is missing":         {"t", message, codes.PermissionDenied, denied, "grant_missing"},
+		"the account is unknown":       {"t", message, codes.Unauthenticated, denied, "grant_missing"},
+		"another failure":              {"t", message, codes.FailedPrecondition, nil, "unknown"},
+		"data over the limit":          {"t", large(contract.MaxMessageBytes + 1), codes.OK, limit, ""},
+		"attributes over the limit":    {"t", attributes, codes.OK, limit, ""},
+		"a request over the limit":     {"t", large(contract.MaxMessageBytes), codes.OK, limit, ""},
+		"invalid, by the broker":       {"t", message, codes.InvalidArgument, limit, ""},
+		"the end of the caller's time": {"t", message, codes.OK, context.Canceled, ""},
 	}, func(t *testing.T, test example) {
+		ctx := t.Context()
+		if errors.Is(test.want, context.Canceled) {
+			ctx = ended
+		}
 		server, options := inMemory(t)
 		publisher := opened(t, options, func(invoke func() error) error {
-			if test.answer != nil {
-				return test.answer
+			if test.code != codes.OK {
+				return status.Error(test.code, "quotes a value")
 			}
 			return invoke()
 		})
-		_, err := publisher.Publish(test.ctx, test.topic, test.message)
+		_, err := publisher.Publish(ctx, test.topic, test.message)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), message.OrderingKey)
 		require.Empty(t, server.Messages())
@@ -143,13 +134,12 @@ func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 		}
 	})
 	_, options := inMemory(t)
-	publisher, err := pubsub.NewPublisher(t.Context(),
-		pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
-	require.NoError(t, err)
-	_, err = publisher.Publish(t.Context(), "orders", message)
-	require.ErrorContains(t, err, "publish to shop-orders: ", "who looks for the topic looks for this name")
+	names := pubsub.Names{ProjectID: "p", Installation: "shop"}
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, options...))(t)
+	_, err := publisher.Publish(t.Context(), "orders", message)
+	require.ErrorContains(t, err, "publish to shop-orders: ", "the topic's name at Pub/Sub")
 	require.NoError(t, publisher.Close())
-	require.NoError(t, publisher.Close(), "again without harm")
+	require.NoError(t, publisher.Close(), "a second Close does nothing")
 	_, err = publisher.Publish(t.Context(), "orders", message)
 	require.ErrorContains(t, err, "the publisher is closed")
 }
@@ -223,8 +213,7 @@ func TestPublishAfterItsCallerGaveUpIsWaitedForAndLeavesItsKeyUsable(t *testing.
 	require.Len(t, server.Messages(), 2, "closing waits for what its caller no longer waits for")
 }
 
-// The library tries for as long as it may where the broker is away: its caller's time is up
-// before that here, and there is no word of the broker's in the error.
+// While the broker does not answer, the library repeats the request beyond the caller's time.
 func TestUnavailableBrokerIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)

@@ -69,8 +69,7 @@ func NewTimer(config Config) *Timer {
 }
 
 // At requests a call at the next moment from the given time on, or from now on if that is later. The call
-// sees what was committed before At. Repeated requests of a moment are one. The error is ErrClosed or
-// ErrFull.
+// sees what was committed before At. A repeated request changes nothing. The error is ErrClosed or ErrFull.
 func (t *Timer) At(_ context.Context, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

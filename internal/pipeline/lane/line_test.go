@@ -36,7 +36,7 @@ type attempt struct {
 	ticket string
 }
 
-func (l *line) tell(format string, args ...any) {
+func (l *line) note(format string, args ...any) {
 	l.story = append(l.story, fmt.Sprintf(format, args...))
 }
 
@@ -101,12 +101,12 @@ func (l *line) deliver(t require.TestingT, outcome func() string) {
 	default:
 		l.attempt(t, m, outcome())
 	}
-	l.tell("delivered %s %s, behind: %t", event, m.Attributes[contract.AttrDelayTicket], behind)
+	l.note("delivered %s %s, behind: %t", event, m.Attributes[contract.AttrDelayTicket], behind)
 }
 
 func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 	event := m.Attributes[contract.AttrEventID]
-	l.tell("%s %s", event, outcome)
+	l.note("%s %s", event, outcome)
 	switch outcome {
 	case "is done", "is dead-lettered":
 		l.close(t, event)
@@ -127,7 +127,7 @@ func (l *line) close(t require.TestingT, event string) {
 func (l *line) repeat(t *rapid.T) {
 	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
 	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]
-	l.tell("all from %d on again", from)
+	l.note("all from %d on again", from)
 }
 
 // TestMessagesOfAKeyAreHandledInOrderWithAnyWaits drives one ordering key whose messages fail, are done or

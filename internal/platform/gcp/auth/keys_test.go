@@ -230,8 +230,8 @@ func tokens() map[string]string {
 
 const callers = 20
 
-// course is a row of testdata/fetches.yaml, which says what each member is.
-type course struct {
+// scenario is a row of testdata/fetches.yaml, which says what each member is.
+type scenario struct {
 	What  string
 	Steps []struct {
 		After, Took       time.Duration
@@ -266,7 +266,7 @@ func fresh(cacheControl string) http.HandlerFunc {
 func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
-	for _, test := range filetest.YAML[[]course](t, "testdata", "fetches.yaml") {
+	for _, test := range filetest.YAML[[]scenario](t, "testdata", "fetches.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
 )
 
-// Backlogs reads from Cloud Monitoring how many messages wait, which Pub/Sub itself does not tell.
+// Backlogs reads from Cloud Monitoring how many messages wait, which Pub/Sub itself does not show.
 type Backlogs struct {
 	service *monitoring.Service
 	names   Names

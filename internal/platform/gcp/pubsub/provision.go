@@ -264,13 +264,13 @@ func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pb.Subs
 	}
 	hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 	hold.AckDeadlineSeconds = 60
-	letters := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
-	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
-	letters.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
+	dead := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	dead.AckDeadlineSeconds = push.AckDeadlineSeconds
+	dead.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
 	if !t.Emulator {
-		letters.RetryPolicy = retryPolicy
+		dead.RetryPolicy = retryPolicy
 	}
-	return append(topics, q.DeadLetter.Topic), []*pb.Subscription{hold, push, letters}
+	return append(topics, q.DeadLetter.Topic), []*pb.Subscription{hold, push, dead}
 }
 
 // base never expires: by default a subscription without a message for a month is removed.

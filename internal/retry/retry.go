@@ -1,6 +1,6 @@
 // Package retry owns what an error means and when to try again: the outcomes that every log line, metric,
-// record and answer uses, the marks of errors, the one function that turns an error into a verdict, and the
-// waiting policies. It is pure functions alone; the caller brings the moment and the dice.
+// record and answer uses, the marks of errors, the function that turns an error into a verdict, and the
+// backoff policies. All functions are pure; the caller passes the time and the randomness.
 package retry
 
 import (
@@ -19,16 +19,15 @@ type Outcome string
 // The outcomes, everywhere: Go, logs, metrics, dead-letter attributes, pages.
 const (
 	Processed    Outcome = "processed"     // its effect took place
-	Duplicate    Outcome = "duplicate"     // it came before, and nothing was done
+	Duplicate    Outcome = "duplicate"     // it was handled before, and nothing was done
 	Expired      Outcome = "expired"       // it was too old, and nothing was done
 	Dropped      Outcome = "dropped"       // its queue does not take it, or keeps no dead letters
-	Superseded   Outcome = "superseded"    // what it is about had gone further, and nothing was done
+	Superseded   Outcome = "superseded"    // a later event was handled before, and nothing was done
 	DeadLettered Outcome = "dead_lettered" // it waits for a person
 	Retry        Outcome = "retry"         // it is tried again
 )
 
-// Class is why a delivery ended as it did: the code of the table in docs/reference/answers.md, which borrows
-// HTTP's numbers.
+// Class is why a delivery failed: a code of docs/reference/answers.md, which borrows HTTP's numbers.
 type Class int
 
 // The classes of failure. The first three are terminal, the others transient.
@@ -37,7 +36,7 @@ const (
 	Conflict    Class = 409 // the id was used before, with another payload
 	Rejected    Class = 422 // the contract is broken, the handler refuses, or the attempts are used up
 	Failed      Class = 500 // the handler failed
-	Unavailable Class = 503 // a dependency is down, or there is no room now
+	Unavailable Class = 503 // a dependency is down or busy
 	TimedOut    Class = 504 // the deadline passed
 )
 
@@ -48,34 +47,29 @@ var classes = []Class{Malformed, Conflict, Rejected, Failed, Unavailable, TimedO
 
 // Verdict is what an error means.
 type Verdict struct {
-	Class Class
-	// Reason is a code: lower case, words joined by underscores.
-	Reason string
-	// Counts reports whether the failure uses up one of the message's attempts.
-	Counts bool
-	// Scope is what else the failure is about.
-	Scope Scope
+	Class  Class
+	Reason string // a code: lower case, words joined by underscores
+	Counts bool   // whether the failure uses up one of the message's attempts
+	Scope  Scope
 }
 
-// Scope is what a failure is about beside the one message that met it.
+// Scope is whom a failure concerns.
 type Scope int
 
 // The scopes of a failure.
 const (
-	// OneMessage: other messages may well succeed.
+	// OneMessage: other messages may succeed.
 	OneMessage Scope = iota
-	// EveryMessage: what failed is shared by all messages, such as the database.
+	// EveryMessage: all messages need what failed, such as the database.
 	EveryMessage
-	// OtherEvent: the message has to wait for what another event brings, or for its time, and others go before
-	// it.
+	// OtherEvent: the message waits for another event or for its time, and later messages may overtake it.
 	OtherEvent
 )
 
-// An Error carries a verdict with its cause. Its text is that of both, and holds no payload value.
+// An Error is a verdict with its cause. Its text holds no payload value.
 type Error struct {
-	Verdict Verdict
-	// Subjects are the ids of what the verdict is about; see BadRequest.
-	Subjects []string
+	Verdict  Verdict
+	Subjects []string // the ids that the verdict is about; see BadRequest
 	Err      error
 }
 
@@ -88,52 +82,50 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent marks an error that trying again cannot mend. cause may be nil.
+// Permanent marks an error that trying again cannot repair. Here and below, cause may be nil.
 func Permanent(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Rejected, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Unreadable marks a message that cannot be decoded. cause may be nil.
+// Unreadable marks a message that cannot be decoded.
 func Unreadable(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Malformed, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Conflicting marks an id that was used before with another payload. cause may be nil.
+// Conflicting marks an id that was used before with another payload.
 func Conflicting(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Conflict, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Transient marks a failure of the handler that has a name. cause may be nil.
+// Transient marks a failure of the handler, with a reason of its own.
 func Transient(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Down marks a dependency that did not answer. cause may be nil.
+// Down marks a dependency that did not answer.
 func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Outage marks a failure of what every message needs, such as the database. It is no attempt. cause may be
-// nil.
+// Outage marks a failure of what every message needs, such as the database. It does not count as an attempt.
 func Outage(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
 }
 
-// Missing marks what fails until another event has been handled. It counts as an attempt. cause may be nil.
+// Missing marks an event that fails until another event has been handled. It counts as an attempt.
 func Missing(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true, Scope: OtherEvent}, Err: cause}
 }
 
-// Busy marks what is no fault of the message, such as a full queue. It is no attempt. cause may be nil.
+// Busy marks a state that is no fault of the message, such as a full queue. It does not count as an attempt.
 func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks what came a wait before its time. It is no attempt, and holds up nothing behind it. cause may
-// be nil.
+// Early marks a message that came this wait before its time. It is no attempt, and others may overtake it.
 func Early(reason string, wait time.Duration, cause error) error {
-	return After(wait,
-		&Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
+	early := Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}
+	return After(wait, &Error{Verdict: early, Err: cause})
 }
 
 // Decide turns an error into its verdict. The outermost mark wins; an error without one is transient.
@@ -151,16 +143,14 @@ func Decide(err error) Verdict {
 	}
 }
 
-// HTTPStatus is the meaning of the status of a called service: nil for 2xx, else a marked error that names
-// it.
+// HTTPStatus returns what the status of a called service means: nil for 2xx, else a marked error.
 func HTTPStatus(status int) error {
 	code := strconv.Itoa(status)
 	switch {
 	case status >= 200 && status < 300:
 		return nil
 	case status == 401 || status == 403 || status == 407:
-		// Our setup is wrong, which is no message's fault: as a refusal, one bad rollout would dead-letter all
-		// there is.
+		// Our setup is wrong: were it permanent, one bad rollout would dead-letter every message.
 		return Down("callee_unauthorized_"+code, nil)
 	case status == 408:
 		return &Error{Verdict: Verdict{Class: TimedOut, Reason: "callee_timeout_408", Counts: true}}
@@ -190,8 +180,7 @@ type noted struct {
 
 func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure that its callee asks not to be called before wait has passed, MaxAfter at most; nil
-// stays nil.
+// After adds to a failure the wait that its callee asks for, at most MaxAfter; nil stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
@@ -204,11 +193,10 @@ func noteOf(failure error) (found noted) {
 	return found
 }
 
-// Asked returns the wait that an error's callee has asked for; 0 if none.
+// Asked returns the wait that an error's callee asked for; 0 if none.
 func Asked(failure error) time.Duration { return noteOf(failure).wait }
 
-// Says adds to a failure what its callee says of it, for dead letter and log: nothing personal. nil stays
-// nil.
+// Says adds the callee's text to a failure, for dead letter and log: nothing personal. nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
@@ -216,23 +204,19 @@ func Says(said string, failure error) error {
 	return noted{error: failure, wait: Asked(failure), said: said}
 }
 
-// Said returns what an error's callee says of it; empty where it says nothing.
+// Said returns the callee's text that Says added; empty if none.
 func Said(failure error) string { return noteOf(failure).said }
 
-// Exhausted is a failure of a message whose attempts are used up. Its reason and its scope stay those of the
-// failure.
+// Exhausted is the failure of a message whose attempts are used up. It keeps the failure's reason and scope.
 func Exhausted(means Verdict, failure error) error {
-	last := &Error{Verdict: Verdict{Class: Rejected, Reason: "attempts_exhausted", Counts: true}}
-	return Says(Said(failure), &Error{
-		Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true, Scope: means.Scope}, Err: last,
-	})
+	means.Class, means.Counts = Rejected, true
+	return Says(Said(failure), &Error{Verdict: means, Err: Permanent("attempts_exhausted", nil)})
 }
 
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names what does not exist: the subjects, of which MaxSubjects ids are kept
-// at most.
+// BadRequest marks a message that names subjects that do not exist. At most MaxSubjects valid ids are kept.
 func BadRequest(reason string, cause error, subjects ...string) error {
 	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool {
 		return !pii.ID.Valid(subject)

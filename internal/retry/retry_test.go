@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,80 +19,51 @@ import (
 
 func TestDecideTurnsEveryKindOfErrorIntoItsVerdict(t *testing.T) {
 	t.Parallel()
-	plain := errors.New("what nobody foresaw")
+	free := func(class retry.Class, reason string) retry.Verdict {
+		return retry.Verdict{Class: class, Reason: reason}
+	}
+	plain, permanent := errors.New("an unknown failure"), retry.Permanent("p", nil)
 	for name, test := range map[string]struct {
 		err  error
 		want retry.Verdict
 	}{
-		"an unmarked error is tried again": {
-			plain, retry.Verdict{Class: 500, Reason: "handler_error", Counts: true},
+		"unmarked is tried again":    {plain, counted(500, "handler_error")},
+		"a deadline is a timeout":    {context.DeadlineExceeded, counted(504, "handler_timeout")},
+		"a wrapped deadline as well": {wrapped(context.DeadlineExceeded), counted(504, "handler_timeout")},
+		"canceled is no attempt":     {context.Canceled, free(503, "canceled")},
+		"wrapped canceled as well":   {wrapped(context.Canceled), free(503, "canceled")},
+		"permanent is rejected":      {permanent, counted(422, "p")},
+		"unreadable is malformed":    {retry.Unreadable("body_malformed", nil), counted(400, "body_malformed")},
+		"conflicting is a conflict":  {retry.Conflicting("c", nil), counted(409, "c")},
+		"transient has failed":       {retry.Transient("order_not_seen", nil), counted(500, "order_not_seen")},
+		"down is an attempt":         {retry.Down("down", plain), counted(503, "down")},
+		"busy is no attempt":         {retry.Busy("b", nil), free(503, "b")},
+		"an outage concerns every message, and is no attempt": {
+			retry.Outage("o", plain), retry.Verdict{Class: 503, Reason: "o", Scope: retry.EveryMessage},
 		},
-		"a deadline is a timeout": {
-			context.DeadlineExceeded, retry.Verdict{Class: 504, Reason: "handler_timeout", Counts: true},
+		"missing waits for another event, and is an attempt": {
+			retry.Missing("m", nil), retry.Verdict{Class: 500, Reason: "m", Counts: true, Scope: retry.OtherEvent},
 		},
-		"a wrapped deadline is a timeout": {
-			fmt.Errorf("read: %w", context.DeadlineExceeded),
-			retry.Verdict{Class: 504, Reason: "handler_timeout", Counts: true},
-		},
-		"a caller that left counts nothing": {context.Canceled, retry.Verdict{Class: 503, Reason: "canceled"}},
-		"a wrapped cancellation counts nothing": {
-			fmt.Errorf("read: %w", context.Canceled), retry.Verdict{Class: 503, Reason: "canceled"},
-		},
-		"permanent is rejected": {
-			retry.Permanent("unknown_product", nil),
-			retry.Verdict{Class: 422, Reason: "unknown_product", Counts: true},
-		},
-		"unreadable is malformed": {
-			retry.Unreadable("body_malformed", nil), retry.Verdict{Class: 400, Reason: "body_malformed", Counts: true},
-		},
-		"conflicting is a conflict": {
-			retry.Conflicting("payload_conflict", nil),
-			retry.Verdict{Class: 409, Reason: "payload_conflict", Counts: true},
-		},
-		"transient has failed": {
-			retry.Transient("order_not_seen", nil), retry.Verdict{Class: 500, Reason: "order_not_seen", Counts: true},
-		},
-		"an outage is everybody's, and counts nothing": {
-			retry.Outage("store_unavailable", plain),
-			retry.Verdict{Class: 503, Reason: "store_unavailable", Scope: retry.EveryMessage},
-		},
-		"what is missing waits for another event": {
-			retry.Missing("order_not_seen", nil),
-			retry.Verdict{Class: 500, Reason: "order_not_seen", Counts: true, Scope: retry.OtherEvent},
-		},
-		"down is unavailable, and counts": {
-			retry.Down("store_unavailable", plain),
-			retry.Verdict{Class: 503, Reason: "store_unavailable", Counts: true},
-		},
-		"busy is unavailable, and does not": {
-			retry.Busy("lease_held", nil), retry.Verdict{Class: 503, Reason: "lease_held"},
-		},
-		"a wrapped mark is found": {
-			fmt.Errorf("credit: %w", retry.Permanent("unknown_product", plain)),
-			retry.Verdict{Class: 422, Reason: "unknown_product", Counts: true},
-		},
-		"a joined mark is found": {
-			errors.Join(plain, retry.Busy("queue_full", nil)), retry.Verdict{Class: 503, Reason: "queue_full"},
-		},
-		"the outermost mark wins": {
-			retry.Down("store_unavailable", retry.Permanent("unknown_product", nil)),
-			retry.Verdict{Class: 503, Reason: "store_unavailable", Counts: true},
-		},
-		"a mark wins over a deadline inside": {
-			retry.Down("store_unavailable", context.DeadlineExceeded),
-			retry.Verdict{Class: 503, Reason: "store_unavailable", Counts: true},
-		},
+		"a wrapped mark is found": {wrapped(retry.Permanent("p", plain)), counted(422, "p")},
+		"a joined mark is found":  {errors.Join(plain, retry.Busy("full", nil)), free(503, "full")},
+		"the outermost mark wins": {retry.Down("down", permanent), counted(503, "down")},
+		"a mark hides a deadline": {retry.Down("down", context.DeadlineExceeded), counted(503, "down")},
 		"a mark without a class is tried again": {
-			&retry.Error{Err: plain}, retry.Verdict{Class: 500, Reason: "handler_error", Counts: true},
+			&retry.Error{Err: plain}, counted(500, "handler_error"),
 		},
-		"a mark with a made-up class is as well": {
-			&retry.Error{Verdict: retry.Verdict{Class: 200, Reason: "fine"}},
-			retry.Verdict{Class: 500, Reason: "handler_error", Counts: true},
+		"a mark with an unknown class as well": {
+			&retry.Error{Verdict: free(200, "fine")}, counted(500, "handler_error"),
 		},
 	} {
 		require.Equal(t, test.want, retry.Decide(test.err), name)
 	}
 }
+
+func counted(class retry.Class, reason string) retry.Verdict {
+	return retry.Verdict{Class: class, Reason: reason, Counts: true}
+}
+
+func wrapped(err error) error { return fmt.Errorf("handle: %w", err) }
 
 func TestOnlyTheFirstThreeClassesAreTerminal(t *testing.T) {
 	t.Parallel()
@@ -103,7 +75,7 @@ func TestOnlyTheFirstThreeClassesAreTerminal(t *testing.T) {
 	}
 }
 
-func TestAMarkSaysItsReasonAndKeepsItsCause(t *testing.T) {
+func TestMarkedErrorHasItsReasonAndItsCause(t *testing.T) {
 	t.Parallel()
 	err := retry.Down("store_unavailable", io.ErrUnexpectedEOF)
 	require.EqualError(t, err, "store_unavailable: unexpected EOF")
@@ -113,53 +85,51 @@ func TestAMarkSaysItsReasonAndKeepsItsCause(t *testing.T) {
 
 func TestEveryStatusOfHTTPHasItsVerdict(t *testing.T) {
 	t.Parallel()
-	type row struct {
+	type meaning struct {
 		class  retry.Class // 0: no error
-		reason string
+		reason string      // without the status
 	}
-	for status, want := range map[int]row{
-		200: {}, 202: {}, 204: {}, 299: {},
-		100: {class: 500, reason: "callee_unclear_100"},
-		300: {class: 422, reason: "callee_redirects_300"}, 308: {class: 422, reason: "callee_redirects_308"},
-		400: {class: 422, reason: "callee_refused_400"}, 404: {class: 422, reason: "callee_refused_404"},
-		409: {class: 422, reason: "callee_refused_409"}, 422: {class: 422, reason: "callee_refused_422"},
-		401: {class: 503, reason: "callee_unauthorized_401"}, 403: {class: 503, reason: "callee_unauthorized_403"},
-		407: {class: 503, reason: "callee_unauthorized_407"}, 408: {class: 504, reason: "callee_timeout_408"},
-		410: {class: 422, reason: "callee_gone_410"},
-		425: {class: 503, reason: "callee_busy_425"}, 429: {class: 503, reason: "callee_busy_429"},
-		500: {class: 500, reason: "callee_failed_500"}, 503: {class: 500, reason: "callee_failed_503"},
-		504: {class: 500, reason: "callee_failed_504"}, 599: {class: 500, reason: "callee_failed_599"},
-		600: {class: 500, reason: "callee_unclear_600"}, 0: {class: 500, reason: "callee_unclear_0"},
-		-1: {class: 500, reason: "callee_unclear_-1"},
+	for want, statuses := range map[meaning][]int{
+		{}:                            {200, 202, 204, 299},
+		{500, "callee_unclear_"}:      {-1, 0, 100, 600},
+		{422, "callee_redirects_"}:    {300, 308},
+		{422, "callee_refused_"}:      {400, 404, 409, 422},
+		{503, "callee_unauthorized_"}: {401, 403, 407},
+		{504, "callee_timeout_"}:      {408},
+		{422, "callee_gone_"}:         {410},
+		{503, "callee_busy_"}:         {425, 429},
+		{500, "callee_failed_"}:       {500, 503, 504, 599},
 	} {
-		err := retry.HTTPStatus(status)
-		if want == (row{}) {
-			require.NoError(t, err, status)
-			continue
+		for _, status := range statuses {
+			err := retry.HTTPStatus(status)
+			if want.class == 0 {
+				require.NoError(t, err, status)
+				continue
+			}
+			verdict := counted(want.class, want.reason+strconv.Itoa(status))
+			require.Equal(t, verdict, retry.Decide(err))
+			require.Equal(t, verdict, retry.Decide(retry.After(time.Minute, err)), "a wait does not change it")
+			require.EqualError(t, err, verdict.Reason)
 		}
-		verdict := retry.Verdict{Class: want.class, Reason: want.reason, Counts: true}
-		require.Equal(t, verdict, retry.Decide(err))
-		require.Equal(t, verdict, retry.Decide(retry.After(time.Minute, err)), "a wait changes nothing of it")
-		require.EqualError(t, err, want.reason)
 	}
 }
 
-func TestAWaitTravelsWithItsFailure(t *testing.T) {
+func TestFailureKeepsTheWaitThatItsCalleeAsksFor(t *testing.T) {
 	t.Parallel()
 	failure := retry.Down("callee_busy_429", context.DeadlineExceeded)
 	for name, test := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
-		"as it was asked for":     {retry.After(time.Minute, failure), time.Minute},
-		"through another error":   {fmt.Errorf("notify: %w", retry.After(time.Minute, failure)), time.Minute},
-		"the outermost":           {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
-		"a day at most":           {retry.After(25*time.Hour, failure), 24 * time.Hour},
-		"none that is nothing":    {retry.After(0, failure), 0},
-		"none over another":       {retry.After(0, retry.After(time.Minute, failure)), time.Minute},
-		"none that has passed":    {retry.After(-time.Second, failure), 0},
-		"none where nobody asked": {failure, 0},
-		"none without a failure":  {retry.After(time.Minute, nil), 0},
+		"as it was asked for":         {retry.After(time.Minute, failure), time.Minute},
+		"through another error":       {wrapped(retry.After(time.Minute, failure)), time.Minute},
+		"the outermost":               {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
+		"a day at most":               {retry.After(25*time.Hour, failure), 24 * time.Hour},
+		"no wait of zero":             {retry.After(0, failure), 0},
+		"zero keeps the one before":   {retry.After(0, retry.After(time.Minute, failure)), time.Minute},
+		"no wait that has passed":     {retry.After(-time.Second, failure), 0},
+		"no wait where none is asked": {failure, 0},
+		"no wait without a failure":   {retry.After(time.Minute, nil), 0},
 	} {
 		require.Equal(t, test.want, retry.Asked(test.err), name)
 		if test.err != nil {
@@ -170,75 +140,66 @@ func TestAWaitTravelsWithItsFailure(t *testing.T) {
 	require.NoError(t, retry.After(time.Minute, nil))
 }
 
-// What was the matter is the reason; that it was tried often enough stands behind it.
-func TestAFailureThatIsTheLastKeepsItsReason(t *testing.T) {
+func TestExhaustedFailureKeepsItsReason(t *testing.T) {
 	t.Parallel()
-	failure := fmt.Errorf("post: %w", retry.Says(`title "Closed"`, retry.Transient("callee_failed_503", nil)))
+	failure := wrapped(retry.Says(`title "Closed"`, retry.Transient("callee_failed_503", nil)))
 	last := retry.Exhausted(retry.Decide(failure), failure)
-	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "callee_failed_503", Counts: true},
-		retry.Decide(last))
+	require.Equal(t, counted(422, "callee_failed_503"), retry.Decide(last))
 	require.EqualError(t, last, "callee_failed_503: attempts_exhausted")
 	require.Equal(t, `title "Closed"`, retry.Said(last))
-	require.NotContains(t, last.Error(), "Closed", "what the callee says stands beside the text")
+	require.NotContains(t, last.Error(), "Closed", "the callee's text is no part of the error's")
 	require.NoError(t, retry.Says("x", nil))
 	require.Empty(t, retry.Said(errors.New("x")))
 }
 
-func TestABadRequestNamesIDsAlone(t *testing.T) {
+func TestBadRequestNamesOnlyIDs(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("why")
+	cause, tooLong := errors.New("why"), strings.Repeat("9", 129)
 	for given, want := range map[string][]string{
-		"": nil, "411486491630370501": {"411486491630370501"}, "ilse@example.org,,a b,hat," +
-			strings.Repeat("9", 129): {"hat"},
-		"1,2,3,4,5,6": {"1", "2", "3", "4", "5"},
+		"": nil, "411486491630370501": {"411486491630370501"},
+		"ilse@example.org,,a b,hat," + tooLong: {"hat"}, "1,2,3,4,5,6": {"1", "2", "3", "4", "5"},
 	} {
-		err := fmt.Errorf("credit: %w", retry.BadRequest("unknown_product", cause, strings.Split(given, ",")...))
-		require.Equal(t, retry.Verdict{Class: 400, Reason: "unknown_product", Counts: true}, retry.Decide(err))
+		err := wrapped(retry.BadRequest("unknown_product", cause, strings.Split(given, ",")...))
+		require.Equal(t, counted(400, "unknown_product"), retry.Decide(err))
 		require.ErrorIs(t, err, cause)
 		var marked *retry.Error
 		require.ErrorAs(t, err, &marked)
 		require.ElementsMatch(t, want, marked.Subjects)
-		require.EqualError(t, marked, "unknown_product: why", "ids stand beside the text")
+		require.EqualError(t, marked, "unknown_product: why", "the ids are no part of the text")
 	}
 }
 
-func TestAPolicyWaits(t *testing.T) {
+func TestPolicyWaits(t *testing.T) {
 	t.Parallel()
-	schedule := retry.Policy{
-		Schedule: []time.Duration{0, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute},
-	}
+	waits := []time.Duration{0, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+	schedule := retry.Policy{Schedule: waits}
 	doubling := retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
-	jittered := retry.Policy{
-		Base: 60 * time.Second, Multiplier: 2, Max: 3600 * time.Second, Jitter: 30 * time.Second,
-	}
+	jittered := retry.Policy{Base: time.Minute, Multiplier: 2, Max: time.Hour, Jitter: 30 * time.Second}
+	uncapped := retry.Policy{Base: time.Second, Multiplier: 2}
 	for name, test := range map[string]struct {
 		policy retry.Policy
 		failed int
 		dice   float64
 		want   time.Duration
 	}{
-		"5 s after the first attempt of the schedule": {schedule, 1, 0.9, 5 * time.Second},
-		"30 s after its second":                       {schedule, 2, 0.9, 30 * time.Second},
-		"2 min after its third":                       {schedule, 3, 0.9, 2 * time.Minute},
-		"10 min after its fourth":                     {schedule, 4, 0.9, 10 * time.Minute},
-		"10 min after its fifth, and ever after":      {schedule, 5, 0.9, 10 * time.Minute},
-		"a schedule of one entry, always that": {
-			retry.Policy{Schedule: []time.Duration{time.Second}}, 7, 0, time.Second,
-		},
+		"5 s after the first of the schedule":    {schedule, 1, 0.9, 5 * time.Second},
+		"30 s after its second":                  {schedule, 2, 0.9, 30 * time.Second},
+		"2 min after its third":                  {schedule, 3, 0.9, 2 * time.Minute},
+		"10 min after its fourth":                {schedule, 4, 0.9, 10 * time.Minute},
+		"10 min after its fifth, and ever after": {schedule, 5, 0.9, 10 * time.Minute},
+		"the only entry of a schedule, always":   {retry.Policy{Schedule: waits[1:2]}, 7, 0, 5 * time.Second},
 		"the base first":                         {doubling, 1, 0, 10 * time.Second},
 		"twice the base then":                    {doubling, 2, 0, 20 * time.Second},
 		"320 s after the sixth":                  {doubling, 6, 0, 320 * time.Second},
 		"the cap where doubling would pass it":   {doubling, 7, 0, 600 * time.Second},
 		"the cap for ever":                       {doubling, 1_000_000, 0, 600 * time.Second},
-		"the base for an attempt that never was": {doubling, 0, 0, 10 * time.Second},
+		"the base for attempt 0":                 {doubling, 0, 0, 10 * time.Second},
 		"half the jitter on top":                 {jittered, 1, 0.5, 75 * time.Second},
-		"no more than the cap with jitter":       {jittered, 7, 0.999, 3600 * time.Second},
+		"no more than the cap with jitter":       {jittered, 7, 0.999, time.Hour},
 		"the base alone without a multiplier":    {retry.Policy{Base: time.Second}, 9, 0, time.Second},
 		"nothing without a base, however often":  {retry.Policy{Multiplier: 2, Max: time.Minute}, 1_000_000, 0, 0},
-		"no overflow without a cap": {
-			retry.Policy{Base: time.Second, Multiplier: 2}, 1_000_000, 0, math.MaxInt64 / 2,
-		},
-		"nothing from an empty policy": {retry.Policy{}, 3, 0.5, 0},
+		"no overflow without a cap":              {uncapped, 1_000_000, 0, math.MaxInt64 / 2},
+		"nothing from an empty policy":           {retry.Policy{}, 3, 0.5, 0},
 	} {
 		require.Equal(t, test.want, test.policy.Wait(test.failed, test.dice), name)
 	}

@@ -23,18 +23,15 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// Composer says how old messages are changed on their way.
+// Composer changes old messages into the webhook service's.
 type Composer struct {
-	// Type is that of messages that do not say theirs; empty: their queue must have one type alone.
-	Type string
-	// Members renames the members of each message's content. One without a new name is left out.
-	Members map[string]string
+	Type    string            // of messages without one; empty: their queue must have exactly one type
+	Members map[string]string // new names of the content's members; a member with an empty name is left out
 }
 
 func unfit(code, detail string) *Result { return &Result{Code: code, Detail: detail} }
 
-var notAnObject = unfit("not_an_object",
-	"the message is not a JSON object in UTF-8 without duplicate names that says something")
+var notAnObject = unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names")
 
 type object map[string]jsontext.Value
 
@@ -58,8 +55,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	case !ok || !q.Enabled:
 		return made, unfit("no_queue", "no enabled queue handles its type")
 	case i < 0:
-		return made, unfit("contract_unsupported",
-			"old messages have no way to this queue: a provider's webhooks fill it")
+		return made, unfit("contract_unsupported", "only a provider's webhooks fill this queue")
 	}
 	format, data := &contract.Formats[i], m.Body
 	if m.Content {
@@ -73,7 +69,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	}
 	maps.DeleteFunc(body, func(_ string, v jsontext.Value) bool { return v.Kind() == 'n' })
 	if body[format.Type] == nil {
-		return made, unfit("no_type", "the message does not say its type; say it with --type")
+		return made, unfit("no_type", "the message has no type; give it with --type")
 	}
 	if why = cmp.Or(c.rename(body, format.Content), m.count(body, format)); why != nil {
 		return made, why
@@ -82,7 +78,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	if m.Due.After(now) {
 		made.DeliverAt = m.Due.UTC()
 	}
-	// A limit above the queue's own is no reason to refuse: the queue's own counts.
+	// A limit above the queue's own is ignored.
 	if h, ok := q.Handler(made.eventType); ok && m.MaxAttempts < cmp.Or(h.MaxAttempts, q.MaxAttempts) {
 		made.MaxAttempts = m.MaxAttempts
 	}
@@ -92,7 +88,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	return made, nil
 }
 
-// TypeOf is the event type that a message would be sent as, else the code of why it cannot be sent.
+// TypeOf is the event type that a message would be sent as, or the code of why it cannot be sent.
 func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
 	made, why := c.compose(known, m, time.Time{})
 	if why != nil {
@@ -101,7 +97,7 @@ func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
 	return cmp.Or(made.eventType, "unreadable")
 }
 
-// count writes into the body how often the message was tried, and the version that it has where it says none.
+// count writes the number of earlier attempts into the body, and version 1 if it has none.
 func (m Message) count(body object, format *contract.Format) *Result {
 	if format.Attempts != "" {
 		said, why := number(body[format.Attempts])
@@ -125,7 +121,7 @@ func (m Message) count(body object, format *contract.Format) *Result {
 func (m Message) tried(said int) int {
 	tried := max(said, m.Attempts)
 	switch m.Part {
-	case Claimed: // The attempt that claimed it counts, as it did for the old sweepers.
+	case Claimed: // the attempt that claimed it counts
 		return tried + 1
 	case Failed:
 		return 0
@@ -160,7 +156,7 @@ func (c Composer) rename(body object, content string) *Result {
 			continue
 		}
 		if renamed[to] != nil {
-			return unfit("member_twice", fmt.Sprintf("two members of %s would be called the same", content))
+			return unfit("member_twice", fmt.Sprintf("two members of %s would have the same name", content))
 		}
 		renamed[to] = value
 	}
@@ -187,10 +183,9 @@ func textOf(value jsontext.Value) string {
 	return string(text)
 }
 
-// HTTPIngest is the webhook service's entrance for producers.
+// HTTPIngest is the webhook service's API for producers.
 type HTTPIngest struct {
-	// Base is the service's address, such as https://webhook.example.com.
-	Base   string
+	Base   string // the service's address, such as https://webhook.example.com
 	Signer *signature.Signer
 	Client *http.Client
 	Now    func() time.Time
@@ -210,7 +205,7 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 		return nil, fmt.Errorf("importer: the webhook service: %w", err)
 	case answer.Status == http.StatusOK:
 		if answer.Unread || slices.ContainsFunc(answer.Results, func(r Result) bool { return r.Status == 0 }) {
-			return nil, fmt.Errorf("%w: it answers something else: is it the webhook service's address?", ErrClosed)
+			return nil, fmt.Errorf("%w: the answer is not its own: is this the webhook service's address?", ErrClosed)
 		}
 		return answer.Results, nil
 	case transient(answer.Status):
@@ -220,15 +215,14 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 	}
 }
 
-// Answer is what is answered to a body: about all of it, or about each message of a list.
+// Answer is the answer to a body: about all of it, or about each message of a list.
 type Answer struct {
 	Result
 	Results []Result `json:"results"`
-	// Unread: it is not JSON, such as that of a proxy, and the status is all that it says.
-	Unread bool `json:"-"`
+	Unread  bool     `json:"-"` // it is not JSON, such as that of a proxy, and only the status is known
 }
 
-// Post posts a body, signed under an id, or under none.
+// Post posts a signed body. id is optional.
 func (h *HTTPIngest) Post(ctx context.Context, path, id string, body []byte) (answer Answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Base+path, bytes.NewReader(body))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package importer moves what waits in Redis lists, RabbitMQ queues or a Postgres table to the webhook
-// service: claim, send, and remove what was accepted. It refuses to remove a message that is not accepted,
-// and to change its data unless it is told to.
+// Package importer moves messages from Redis lists, RabbitMQ queues or a Postgres table to the webhook
+// service. It removes only accepted messages, and changes their data only on request.
 package importer
 
 import (
@@ -21,60 +20,50 @@ import (
 // Part is the place of a message within its old queue.
 type Part string
 
+// The parts.
 const (
-	// Waiting messages have nobody who works on them.
-	Waiting Part = "waiting"
-	// Claimed messages were taken by a worker that never finished them.
-	Claimed Part = "claimed"
-	// Delayed messages wait for their time.
-	Delayed Part = "delayed"
-	// Failed messages have used up their attempts. They are sent with all of them again.
-	Failed Part = "failed"
+	Waiting Part = "waiting" // messages on which nobody works
+	Claimed Part = "claimed" // messages that a worker took and never finished
+	Delayed Part = "delayed" // messages that wait for their time
+	Failed  Part = "failed"  // messages that have used up their attempts; they are sent with all of them again
 )
 
 // Message is an old message.
 type Message struct {
 	// Source is the list, queue or table that has the message, and Handle how it finds it again.
 	Source, Handle string
-	// tag and row are the handles of what AMQP and Postgres have.
-	tag uint64
-	row int64
-	// Queue is the id of the catalog's queue that takes it; empty: none does.
-	Queue string
-	Part  Part
-	Body  []byte
-	// Content: the body is the content alone, such as a payload.
-	Content bool
-	// ID and Type are those of a body that has none; an ID is the same however often it is taken.
-	ID, Type string
-	// MaxAttempts is 0 where it is as often as its queue says.
-	Attempts, MaxAttempts int
-	// Due is when it is to be handled; zero: at once. Created is when it was made; zero: not known.
-	Due, Created time.Time
-	// Odd is why it cannot be moved, such as a time that never comes; empty: it can.
-	Odd string
+	tag            uint64 // the handle in AMQP
+	row            int64  // the handle in Postgres
+	Queue          string // the id of the catalog's queue that takes it; empty: none does
+	Part           Part
+	Body           []byte
+	Content        bool   // the body is only the content, such as a payload
+	ID, Type       string // of a body that has none; an ID is the same in every run
+	Attempts       int
+	MaxAttempts    int       // 0: that of its queue
+	Due            time.Time // when it is to be handled; zero: at once
+	Created        time.Time // zero: not known
+	Odd            string    // why it cannot be moved, such as an infinite time; empty: it can
 }
 
 // Place counts the messages in one part of an old queue.
 type Place struct {
-	// Queue is the catalog's. Name is that of the list, the queue or the rows.
-	Queue string `json:"queue" show:"Queue"`
+	Queue string `json:"queue" show:"Queue"` // the catalog's
 	Name  string `json:"name" show:"Old name"`
 	Part  Part   `json:"part" show:"Part"`
 	Count int64  `json:"count" show:"Messages"`
-	// Left is why the messages would stay where they are; empty: they would be moved.
-	Left string `json:"left,omitempty" show:"Stays because"`
+	Left  string `json:"left,omitempty" show:"Stays because"` // empty: the messages would be moved
 }
 
-// Source is a queue old system.
+// Source is an old system's queues.
 type Source interface {
-	// Look counts what there is, and returns up to sample of what would be moved. It changes nothing.
+	// Look counts the messages, and returns up to sample of those that would be moved. It changes nothing.
 	Look(ctx context.Context, sample int) ([]Place, []Message, error)
 	// Take claims up to limit messages, those of an earlier run first; none: nothing is left.
 	Take(ctx context.Context, limit int) ([]Message, error)
 	// Settle removes the accepted messages, and keeps the refused ones. Others stay claimed.
 	Settle(ctx context.Context, accepted, refused []Message) error
-	// Release gives back what was refused, and ends the connection.
+	// Release gives back the refused messages, and ends the connection.
 	Release(ctx context.Context) error
 }
 
@@ -83,29 +72,28 @@ type Item struct {
 	Message     jsontext.Value `json:"message"`
 	DeliverAt   time.Time      `json:"deliver_at,omitzero"`
 	MaxAttempts int            `json:"max_attempts,omitzero"`
-	// id and eventType are the event's, where the message says them.
-	id, eventType string
+
+	id, eventType string // the event's, if the message has them
 }
 
-// Result is the webhook service's answer to one message. Code, Detail and Violations say why it is not
-// accepted.
+// Result is the webhook service's answer to one message. Code, Detail and Violations are of a refusal.
 type Result struct {
 	Status      int    `json:"status" show:"Status"`
 	EventID     string `json:"event_id,omitempty" show:"Event"`
 	Queue       string `json:"queue,omitempty" show:"Queue"`
 	MessageID   string `json:"message_id,omitempty" show:"Message,less"`
 	OrderingKey string `json:"ordering_key,omitempty" show:"Key,less"`
-	// Ignored: no queue wants it, and Reason says why.
+	// Ignored: no queue takes it, for the Reason.
 	Ignored bool   `json:"ignored,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Code    string `json:"code,omitempty" show:"Refused"`
 	Detail  string `json:"detail,omitempty"`
-	// RetryAfter is in how many seconds the same can be sent again; 0: never.
+	// RetryAfter is the seconds after which it can be sent again; 0: never.
 	RetryAfter int             `json:"retry_after,omitempty"`
 	Violations []pii.Violation `json:"violations,omitempty"`
 }
 
-// Notes says why it is not accepted, and when to send it again.
+// Notes are the reasons of a refusal, and when to send the message again.
 func (r Result) Notes() (notes []string) {
 	if r.Detail != "" {
 		notes = append(notes, r.Code+": "+r.Detail)
@@ -122,7 +110,7 @@ func (r Result) Notes() (notes []string) {
 	return notes
 }
 
-// ErrClosed is wrapped by errors that no repetition mends, such as a wrong secret.
+// ErrClosed is wrapped by errors that every message would meet, such as a wrong secret.
 var ErrClosed = errors.New("importer: the webhook service refuses every message")
 
 // Refusal is a message that stays where it was, with the reason.
@@ -135,52 +123,43 @@ type Refusal struct {
 	Fields  []string `json:"fields,omitempty" show:"Fields"`
 }
 
-// Report is how far a run is.
+// Report is the progress of a run.
 type Report struct {
-	Moved   int            `json:"moved" show:"Moved"`
-	Refused int            `json:"refused" show:"Refused"`
-	Queues  map[string]int `json:"queues"`
-	// Reasons counts the refused by code and field.
-	Reasons map[string]int `json:"reasons,omitempty"`
-	// Refusals are the first of them.
-	Refusals []Refusal `json:"refusals,omitempty" show:"Refusals"`
-	// Unknown is how many were on their way when the run ended; the next run sends them under the same ids.
+	Moved    int            `json:"moved" show:"Moved"`
+	Refused  int            `json:"refused" show:"Refused"`
+	Queues   map[string]int `json:"queues"`
+	Reasons  map[string]int `json:"reasons,omitempty"` // counts the refused messages by code and field
+	Refusals []Refusal      `json:"refusals,omitempty" show:"Refusals"`
+	// Unknown counts the messages without an answer at the end; the next run sends them with the same ids.
 	Unknown int `json:"unknown,omitempty"`
 }
 
 const (
 	batchSize   = 100
 	maxRefusals = 100
-	// room is what a request needs beside its items.
-	room = 1 << 10
-	// roomEach is what an item needs beside its message.
-	roomEach = 256
-	// inFlight bounds what is done for a batch after the run was told to stop.
-	inFlight = time.Minute
+	room        = 1 << 10     // of a request beside its items
+	roomEach    = 256         // of an item beside its message
+	inFlight    = time.Minute // the longest that a batch takes after the run is stopped
 )
 
 // Run is one run of an import.
 type Run struct {
 	Source Source
 	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
-	Send    func(ctx context.Context, queue string, items []Item) ([]Result, error)
-	Catalog *catalog.Catalog
-	Compose Composer
-	// MaxBytes bounds the body of a request.
-	MaxBytes int64
-	// Limiter bounds how many messages are sent in a second, with bursts of at least 100; nil: nothing does.
-	Limiter *rate.Limiter
-	// Patience bounds how long the run waits for a webhook service that does not answer.
-	Patience time.Duration
+	Send     func(ctx context.Context, queue string, items []Item) ([]Result, error)
+	Catalog  *catalog.Catalog
+	Compose  Composer
+	MaxBytes int64         // the longest body of a request
+	Limiter  *rate.Limiter // of the messages in a second, with bursts of at least 100; nil: no limit
+	Patience time.Duration // the longest wait for a webhook service that does not answer
 	Now      func() time.Time
 	After    func(time.Duration) <-chan time.Time
-	// Progress is called after each batch.
-	Progress func(Report)
+	Progress func(Report) // called after each batch
 
 	report Report
 }
 
-// Do moves messages until the source has none. With an error it can be run again.
+// Do moves messages until the source has none. After an error it can be run again.
 func (r *Run) Do(ctx context.Context) (Report, error) {
 	r.report = Report{Queues: map[string]int{}, Reasons: map[string]int{}}
 	for {
@@ -214,7 +193,7 @@ type batch struct {
 }
 
 func (r *Run) move(ctx context.Context, taken []Message) error {
-	// What is on its way is finished, or else the next run would send it once more.
+	// A batch that has begun is finished, or else the next run would send it again.
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), inFlight+r.Patience)
 	defer cancel()
 	batches, refused := r.pack(taken)
@@ -238,7 +217,7 @@ func (r *Run) move(ctx context.Context, taken []Message) error {
 	return failed
 }
 
-// pack makes requests of one queue each, in the order of the messages, and returns what cannot be sent.
+// pack makes requests of one queue each, in the order of the messages. refused cannot be sent.
 func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	open := map[string]int{}
 	for _, m := range taken {
@@ -263,7 +242,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	return batches, refused
 }
 
-// send repeats a batch until each item is accepted or refused, as long as patience lasts and ctx stands.
+// send repeats a batch until each item is accepted or refused, until Patience or ctx ends.
 func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
 	deadline := r.Now().Add(r.Patience)
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
@@ -305,7 +284,7 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 	}
 }
 
-// named is what a report calls a message that has no event id yet: the id in its body, or its row.
+// named is the name in a report of a message without an event id: the id in its body, or its row.
 func (m Message) named() string {
 	if m.Content {
 		return m.ID

@@ -121,7 +121,7 @@ func run(t *testing.T, s importer.Source, d sender, clock *waits) *importer.Run 
 	}
 }
 
-func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T) {
+func TestAcceptedMessagesAreRemovedAndRefusedOnesStayWithTheirReason(t *testing.T) {
 	t.Parallel()
 	s := &store{waiting: refunds(250)}
 	d := &ingest{answer: func(_ int, items []importer.Item) ([]importer.Result, error) {
@@ -150,7 +150,7 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 	require.Len(t, d.requests[0], 100, "as many as it takes")
 }
 
-func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
+func TestRunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 	t.Parallel()
 	type answer = func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error)
 	accepted := func(items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }
@@ -220,7 +220,7 @@ func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 	})
 }
 
-func TestARequestIsOfOneQueueAndNoLargerThanTheWebhookServiceTakes(t *testing.T) {
+func TestRequestIsOfOneQueueAndWithinTheSizeLimit(t *testing.T) {
 	t.Parallel()
 	mixed := refunds(4)
 	mixed[1].Queue, mixed[1].Body = "sub-usage-sync",
@@ -247,7 +247,7 @@ type ofOld struct {
 	Members                     map[string]string
 }
 
-func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
+func TestOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 	t.Parallel()
 	after := func(d *time.Duration) time.Time {
 		if d == nil {
@@ -288,7 +288,7 @@ func ingestAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPIngest {
 	}
 }
 
-func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
+func TestMessagesArePostedSignedAndEachResultIsRead(t *testing.T) {
 	t.Parallel()
 	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Minute, func() time.Time {
 		return now
@@ -325,7 +325,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	}, results)
 }
 
-func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
+func TestAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
 	t.Parallel()
 	for _, test := range filetest.YAML[[]struct {
 		What, Body    string

@@ -15,28 +15,25 @@ import (
 	"billhook/catalog"
 )
 
-// Postgres is the table of an event queue. A batch is a transaction that locks its rows past those of others,
-// and sets those that were accepted to moved; a run that is cut off leaves them as they were.
+// Postgres is the table of an event queue. A batch is a transaction that locks its rows, skips the rows of
+// others, and sets the accepted ones to moved. An interrupted run changes no row.
 type Postgres struct {
 	connection *pgx.Conn
 	catalog    *catalog.Catalog
 	table      string
 	columns    map[string]string
 	statuses   []string
-	// open holds the locks of what was taken; after is the last row that was taken, and nil before the first.
-	open  pgx.Tx
-	after *int64
+	open       pgx.Tx // has the locks of the taken rows
+	after      *int64 // the last row that was taken; nil before the first
 }
 
 // abandoned is the age of a row in processing that has no worker any more.
 const abandoned = 5 * time.Minute
 
-// NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows in failed
+// NewPostgres connects to the database at a postgres:// URL or by a connection string. Rows in failed
 // and dead_letter are taken only with failed. Columns may be named next_retry_at or nextRetryAt.
-func NewPostgres(
-	ctx context.Context, address, table string, c *catalog.Catalog, failed bool,
-) (*Postgres, error) {
-	config, err := pgx.ParseConfig(address)
+func NewPostgres(ctx context.Context, url, table string, c *catalog.Catalog, failed bool) (*Postgres, error) {
+	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("postgres: the address is no postgres:// URL") // the error may repeat a password
 	}
@@ -82,7 +79,7 @@ func (p *Postgres) describe(ctx context.Context) error {
 
 func (p *Postgres) quoted() string { return pgx.Identifier(strings.Split(p.table, ".")).Sanitize() }
 
-// query fills in the names of the table and its columns: {t} and {nextretryat}.
+// query inserts the names of the table and its columns: {t} and {nextretryat}.
 func (p *Postgres) query(text string) string {
 	pairs := []string{"{t}", p.quoted()}
 	for name, column := range p.columns {
@@ -91,7 +88,7 @@ func (p *Postgres) query(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// mine takes a row without a status, or in processing since no time, to be named: else it would be silent.
+// mine also takes rows that cannot be moved, without a status or in processing since no time, to report them.
 const mine = `({status} IS NULL OR ({status} = ANY($1) AND
 	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false) OR {updatedat} < now() - make_interval(secs => $2))))`
 
@@ -117,7 +114,7 @@ func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messag
 			place.Left = "no enabled queue handles their type"
 		case g.Taken:
 		case g.Status == "processing":
-			place.Left = "a worker may still be at them: run again in five minutes"
+			place.Left = "a worker may still handle them: run again in five minutes"
 		case place.Part == Failed:
 			place.Left = failedStay
 		default:
@@ -151,7 +148,7 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	return messages, nil
 }
 
-// members are those of a row, and why it cannot be moved.
+// members are the columns of a message, and why it cannot be moved.
 const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, ''), coalesce({priority}, ''),
 	coalesce({status}, ''), coalesce({attempts}, 0), coalesce({maxattempts}, 0),
 	{nextretryat}::timestamptz, {createdat}::timestamptz, CASE
@@ -164,7 +161,7 @@ const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, '
 		THEN 'it is in processing, and the time of its last change is NULL or infinity'
 	ELSE '' END`
 
-// rows reads messages, in the transaction that is open.
+// rows reads messages, in the open transaction.
 func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]Message, error) {
 	rows, _ := p.connection.Query(ctx, query, arguments...)
 	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
@@ -186,11 +183,11 @@ func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]
 }
 
 func partOf(status string) Part {
-	return cmp.Or(map[string]Part{"processing": Claimed, "failed": Failed, "dead_letter": Failed}[status],
-		Waiting)
+	parts := map[string]Part{"processing": Claimed, "failed": Failed, "dead_letter": Failed}
+	return cmp.Or(parts[status], Waiting)
 }
 
-// queueOf finds the queue of a type: that of the row's priority, else another of <table>:<priority>.
+// queueOf finds the queue of a type: that of the row's priority, or else another with the alias <table>:...
 func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 	var found catalog.Queue
 	for _, q := range p.catalog.Queues {
@@ -206,7 +203,7 @@ func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 
 func (p *Postgres) alias() string { return p.table[strings.LastIndexByte(p.table, '.')+1:] }
 
-// Settle sets the status of accepted rows, with the event that they became. The others are as they were.
+// Settle sets the status of accepted rows, with the event that they became. The other rows do not change.
 func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	ids, names := make([]int64, len(accepted)), make([]string, len(accepted))
 	for i, m := range accepted {
@@ -224,10 +221,10 @@ func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	return nil
 }
 
-// Release gives back the locks of what was taken and not settled, and ends the connection.
+// Release gives back the locks of rows that are not settled, and ends the connection.
 func (p *Postgres) Release(ctx context.Context) error {
 	if p.open != nil {
-		_ = p.open.Rollback(ctx) // what Settle has ended is ended; the end of the connection ends the rest
+		_ = p.open.Rollback(ctx) // it fails after Settle; the end of the connection ends any other transaction
 	}
 	return p.connection.Close(ctx)
 }

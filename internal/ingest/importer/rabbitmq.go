@@ -16,16 +16,15 @@ import (
 	"billhook/catalog"
 )
 
-// RabbitMQ are queues over AMQP: what is accepted is acknowledged, and any other comes back to its place. A
-// message without an id is put back with a message_id first, so that its event id is the same in every run.
+// RabbitMQ has queues over AMQP. Accepted messages are acknowledged, and the others return to their place. A
+// message without an id is first put back with a message_id, so that its event id is the same in every run.
 type RabbitMQ struct {
 	connection *amqp.Connection
-	// channel is transactional: acknowledgements and publications count when they are committed.
-	channel *amqp.Channel
-	catalog *catalog.Catalog
-	queues  []brokerQueue
-	newID   func() string
-	at      int
+	channel    *amqp.Channel // transactional
+	catalog    *catalog.Catalog
+	queues     []brokerQueue
+	newID      func() string
+	at         int
 }
 
 // brokerQueue is a queue of the broker, all of whose messages are in one part.
@@ -34,8 +33,7 @@ type brokerQueue struct {
 	part Part
 }
 
-// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. The queues that it does not have count as
-// empty; their dead letters are taken only with failed.
+// NewRabbitMQ connects to a broker by its amqp:// or amqps:// URL. Dead letters are taken only with failed.
 func NewRabbitMQ(
 	address string, names []Name, c *catalog.Catalog, failed bool, newID func() string,
 ) (*RabbitMQ, error) {
@@ -66,7 +64,7 @@ func NewRabbitMQ(
 	return r, nil
 }
 
-// Look delivers a sample and puts it back at once; the broker marks it as delivered before.
+// Look gets a sample and puts it back at once; the broker marks it as redelivered.
 func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, q := range r.queues {
 		count, some, err := r.show(q, sample-len(messages))
@@ -80,14 +78,13 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 	return places, messages, nil
 }
 
-// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of
-// what would be moved of them.
+// show counts the ready messages of a queue, 0 of a missing one, and gets up to sample that would be moved.
 func (r *RabbitMQ) show(q brokerQueue, sample int) (count int64, messages []Message, err error) {
-	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
+	channel, err := r.connection.Channel() // the broker closes it if the queue is missing
 	if err != nil {
 		return 0, nil, fmt.Errorf("rabbitmq: %w", err)
 	}
-	defer func() { _ = channel.Close() }() // puts back what was delivered on it
+	defer func() { _ = channel.Close() }() // it puts back the sample
 	queue, err := channel.QueueDeclarePassive(q.Source, false, false, false, false, nil)
 	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
 		return 0, nil, nil
@@ -101,7 +98,7 @@ func (r *RabbitMQ) show(q brokerQueue, sample int) (count int64, messages []Mess
 	return int64(queue.Messages), messages, at(q.Source, err)
 }
 
-// Take gets messages one by one. It needs no consumer, whose deliveries would have no end.
+// Take gets messages one by one, because a consumer's deliveries would have no end.
 func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err error) {
 	for r.at < len(r.queues) && ctx.Err() == nil {
 		q, marked := r.queues[r.at], 0
@@ -118,7 +115,7 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 				err = r.mark(ctx, q.Source, d)
 			}
 		}
-		if err == nil && marked > 0 { // which come to the end of the queue
+		if err == nil && marked > 0 { // they go to the end of the queue
 			err = at(q.Source, r.channel.TxCommit())
 		}
 		if err != nil || len(taken) > 0 {
@@ -131,7 +128,7 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 	return nil, nil
 }
 
-// at is an error with the queue that it is about.
+// at adds the queue to an error.
 func at(queue string, err error) error {
 	if err != nil {
 		return fmt.Errorf("rabbitmq: %s: %w", queue, err)
@@ -146,14 +143,13 @@ func identified(d amqp.Delivery) bool {
 	return d.MessageId != "" || (json.Unmarshal(d.Body, &body) == nil && body.ID != "")
 }
 
-// mark puts a message to the end of its queue under a message_id, with the next commit.
+// mark puts a message to the end of its queue with a message_id, in the next commit.
 func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) error {
 	err := r.channel.PublishWithContext(ctx, "", queue, true, false, amqp.Publishing{
-		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, ContentType: d.ContentType,
-		ContentEncoding: d.ContentEncoding,
-		DeliveryMode:    d.DeliveryMode, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo,
-		Expiration: d.Expiration,
-		Timestamp:  d.Timestamp, AppId: d.AppId,
+		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, AppId: d.AppId,
+		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode,
+		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration,
+		Timestamp: d.Timestamp,
 	})
 	if err == nil {
 		err = d.Ack(false)
@@ -161,7 +157,7 @@ func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) erro
 	return at(queue, err)
 }
 
-// typeOf is the type beside the body; what was published by the queue's name has no routing key.
+// typeOf is the type beside the body. A message that was published by the queue's name has no routing key.
 func typeOf(queue string, d amqp.Delivery) string {
 	if d.RoutingKey == queue {
 		return d.Type
@@ -171,9 +167,8 @@ func typeOf(queue string, d amqp.Delivery) string {
 
 func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 	m := Message{
-		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId,
-		Type:    typeOf(of.Source, d),
-		Created: d.Timestamp, Attempts: deaths(of.Source, d.Headers), tag: d.DeliveryTag,
+		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId, tag: d.DeliveryTag,
+		Type: typeOf(of.Source, d), Created: d.Timestamp, Attempts: deaths(of.Source, d.Headers),
 	}
 	delay, ok := integer(d.Headers["x-delay"])
 	if !ok {
@@ -183,7 +178,7 @@ func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 		m.Odd = "its x-delay is longer than the delayed message exchange takes"
 		return m
 	}
-	// The delayed message exchange turns the sign of the delay when it is over.
+	// The delayed message exchange negates the delay when it is over.
 	wait := time.Duration(max(delay, -delay)) * time.Millisecond
 	q, _ := r.catalog.Queue(of.Queue)
 	if i := slices.Index(q.Backoff.Schedule, wait); i > 0 {
@@ -197,7 +192,7 @@ func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 
 const maxDelay = 1<<32 - 1
 
-// deaths is how often a message was rejected in the queue, or has expired where it waited.
+// deaths is how often a message was rejected in the queue, or expired in the queue where it waited.
 func deaths(queue string, headers amqp.Table) int {
 	entries, _ := headers["x-death"].([]any)
 	times := map[string]int{}
@@ -220,7 +215,7 @@ func integer(value any) (int64, bool) {
 	return 0, false
 }
 
-// Settle acknowledges accepted messages. Refused ones come back to their place at the end of the run.
+// Settle acknowledges accepted messages. Refused ones return to their place at the end of the run.
 func (r *RabbitMQ) Settle(_ context.Context, accepted, _ []Message) error {
 	for _, m := range accepted {
 		if err := at(m.Source, r.channel.Ack(m.tag, false)); err != nil {

@@ -16,31 +16,25 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Redis are lists with :processing, :delayed and :failed, and lock:<list>:<message id> for what a worker
-// works on. One script claims a message into the hash <list>:import under an event id that is made up there:
-// it is the same in every run, and two equal messages have two.
+// Redis has lists with :processing, :delayed and :failed, and lock:<list>:<message id> for a message that a
+// worker handles. A script claims a message into the hash <list>:import under a new event id, which is the
+// same in every run; two equal messages have two ids.
 type Redis struct {
 	connections *redis.Pool
 	lists       []Name
-	// parts are those that are taken of each list.
-	parts []Part
-	newID func() string
-	// at is which part, counted over all lists, is taken now.
-	at int
-	// earlier is what an earlier run has claimed; nil: it was not looked for.
-	earlier []Message
-	// refused are the ids of the claims that the webhook service has refused in this run, by the list.
-	refused map[string][]string
+	parts       []Part // those that are taken of each list
+	newID       func() string
+	at          int                 // the part that is taken now, counted over all lists
+	earlier     []Message           // the claims of an earlier run; nil: not read yet
+	refused     map[string][]string // the claims that the webhook service refused in this run, by list
 }
 
-// Name says which queue of the catalog takes the messages of which list or old queue.
+// Name is the catalog's queue that takes the messages of a list or old queue. Left is why none is taken.
 type Name struct {
-	Queue, Source string
-	// Left is why nothing is taken from it; empty: it is drained.
-	Left string
+	Queue, Source, Left string
 }
 
-// failedStay is why messages that have failed stay where they are.
+// failedStay is why failed messages stay where they are.
 const failedStay = "they have failed; --failed takes them, with all attempts again"
 
 // NewRedis connects to a redis:// URL. newID makes event ids that sort by time.
@@ -51,15 +45,17 @@ func NewRedis(
 	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {
 		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
 	}
-	// Delayed messages come last: a message that waits may hold up later ones of its key.
+	// Delayed messages come last, because they may hold up later ones of their key.
 	parts := []Part{Claimed, Waiting, Delayed}
 	if failed {
 		parts = append(parts, Failed)
 	}
 	r := &Redis{lists: names, parts: parts, newID: newID, refused: map[string][]string{}}
+	timeouts := []redis.DialOption{
+		redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience),
+	}
 	r.connections = &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience),
-			redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
+		return redis.DialURLContext(ctx, address, timeouts...)
 	}}
 	if _, err := r.do(ctx, "PING"); err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
@@ -69,27 +65,26 @@ func NewRedis(
 
 const patience = 30 * time.Second
 
-// do runs one command, once: a claim that was run again would take other messages under the same ids.
+// do runs one command, and never repeats it: a repeated claim would take other messages under the same ids.
 func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, error) {
 	connection, err := r.connections.GetContext(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = connection.Close() }() // what has failed of it, the answer says
+	defer func() { _ = connection.Close() }() // the answer has its failure
 	return redis.DoContext(connection, ctx, command, arguments...)
 }
 
-func (l Name) key(part Part) string {
-	return l.Source +
-		map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
-}
+var suffixes = map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}
 
-// imported is behind the name of a list the key of what was claimed of it.
+func (l Name) key(part Part) string { return l.Source + suffixes[part] }
+
+// imported is the suffix of the key of a list's claims.
 const imported = ":import"
 
 func (l Name) claims() string { return l.Source + imported }
 
-// held is why nothing is taken from a part; empty: nothing speaks against it.
+// held is why nothing is taken from a part; empty if it may be taken.
 func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 	switch {
 	case l.Left != "":
@@ -99,9 +94,9 @@ func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 	case part != Claimed:
 		return "", nil
 	}
+	pattern := "lock:" + globless.Replace(l.Source) + ":*"
 	for cursor := "0"; ; {
-		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.Source)+":*",
-			"COUNT", 1000))
+		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
 		var locks []string
 		if err == nil {
 			_, err = redis.Scan(page, &cursor, &locks)
@@ -110,7 +105,7 @@ func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("redis: locks of %s: %w", l.Source, err)
 		case len(locks) > 0:
-			return "a worker holds a lock of it: stop the workers, and run again when their locks have expired", nil
+			return "a worker holds a lock: stop the workers, and run again when their locks have expired", nil
 		case cursor == "0":
 			return "", nil
 		}
@@ -119,24 +114,24 @@ func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 
 var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// kept are the keys of a list, behind its name, with the commands that count and show what is in them.
+// kept are the suffixes of a list's keys, with the commands that count and show their messages.
 var kept = []struct {
-	key         string
+	suffix      string
 	part        Part
 	count, show string
 }{
 	{imported, Claimed, "HLEN", ""},
-	{":processing", Claimed, "LLEN", "LRANGE"},
-	{"", Waiting, "LLEN", "LRANGE"},
-	{":delayed", Delayed, "ZCARD", "ZRANGE"},
-	{":failed", Failed, "LLEN", "LRANGE"},
+	{suffixes[Claimed], Claimed, "LLEN", "LRANGE"},
+	{suffixes[Waiting], Waiting, "LLEN", "LRANGE"},
+	{suffixes[Delayed], Delayed, "ZCARD", "ZRANGE"},
+	{suffixes[Failed], Failed, "LLEN", "LRANGE"},
 }
 
 // Look counts the messages of each part.
 func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.lists {
 		for _, in := range kept {
-			place := Place{Queue: l.Queue, Name: l.Source + in.key, Part: in.part, Left: l.Left}
+			place := Place{Queue: l.Queue, Name: l.Source + in.suffix, Part: in.part, Left: l.Left}
 			if place.Count, err = redis.Int64(r.do(ctx, in.count, place.Name)); err != nil {
 				return nil, nil, fmt.Errorf("redis: %s: %w", place.Name, err)
 			}
@@ -151,7 +146,7 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 			if places = append(places, place); place.Left != "" || in.show == "" || len(messages) >= sample {
 				continue
 			}
-			from, to := len(messages)-sample, -1 // the oldest are the last of a list, and the first that are due
+			from, to := len(messages)-sample, -1 // the oldest are the last of a list, and the first by time
 			if in.part == Delayed {
 				from, to = 0, sample-len(messages)-1
 			}
@@ -167,8 +162,7 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 	return places, messages, nil
 }
 
-// claimScript puts the oldest messages into the hash of claims, each as its part, its score, and the message
-// as it was.
+// claimScript puts the oldest messages into the hash of claims, each as its part, its score and the message.
 const claimScript = `
 local taken = {}
 for i = 2, #ARGV do
@@ -186,7 +180,7 @@ for i = 2, #ARGV do
 end
 return taken`
 
-// returnScript puts a claimed message back to where it was taken from.
+// returnScript puts claimed messages back to where they were taken from.
 const returnScript = `
 local of = {waiting = KEYS[2], claimed = KEYS[3], delayed = KEYS[4], failed = KEYS[5]}
 for i = 1, #ARGV do
@@ -203,7 +197,7 @@ for i = 1, #ARGV do
 end
 return redis.status_reply('OK')`
 
-// Take returns what an earlier run has claimed, and then claims more.
+// Take returns the claims of an earlier run, and then claims more.
 func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
 	if r.earlier == nil {
 		if err := r.resume(ctx); err != nil {
@@ -217,8 +211,7 @@ func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
 		return taken, nil
 	}
 	for ; r.at < len(r.lists)*len(r.parts); r.at++ {
-		l, part := r.lists[r.at/len(r.parts)], r.parts[r.at%len(r.parts)]
-		taken, err := r.claim(ctx, l, part, limit)
+		taken, err := r.claim(ctx, r.lists[r.at/len(r.parts)], r.parts[r.at%len(r.parts)], limit)
 		if err != nil || len(taken) > 0 {
 			return taken, err
 		}
@@ -293,10 +286,10 @@ func (l Name) message(id, claim string) (Message, error) {
 	return m, nil
 }
 
-// milliseconds is the score from which on scores are not seconds: as those it is the year 5138.
+// milliseconds is the smallest score in milliseconds: in seconds it is the year 5138.
 const milliseconds = 1e11
 
-// lastYear is the last that a timestamp has digits for.
+// lastYear is the last year of a timestamp.
 const lastYear = 9999
 
 // dueAt is the time of a score: Unix seconds, perhaps with a fraction, or Unix milliseconds.
@@ -304,7 +297,7 @@ func dueAt(score float64) time.Time {
 	if math.Abs(score) >= milliseconds {
 		score /= 1000
 	}
-	// Beyond this a conversion has any value, such as one that is due at once.
+	// Beyond these bounds the conversion to int64 is undefined.
 	score = min(max(score, -milliseconds*10), milliseconds*10)
 	whole, fraction := math.Modf(score)
 	return time.Unix(int64(whole), int64(fraction*1e9)).UTC()
@@ -327,7 +320,7 @@ func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
 	return nil
 }
 
-// Release puts what the webhook service has refused back to where it was taken from, and ends the connection.
+// Release puts the refused messages back to where they were taken from, and ends the connection.
 func (r *Redis) Release(ctx context.Context) error {
 	var failed error
 	for _, l := range r.lists {
@@ -336,8 +329,7 @@ func (r *Redis) Release(ctx context.Context) error {
 	return errors.Join(failed, r.connections.Close())
 }
 
-// PutBack puts everything that an earlier run has claimed back, and returns how many. A message without an id
-// loses the one that it was given, and may be sent once more.
+// PutBack puts all claims of an earlier run back. A message without an id may then be sent twice.
 func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 	for _, l := range r.lists {
 		claims, err := redis.Strings(r.do(ctx, "HKEYS", l.claims()))
@@ -353,7 +345,7 @@ func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 }
 
 func (r *Redis) putBack(ctx context.Context, l Name, claims []string) error {
-	// What is put back last is taken next: that is the oldest.
+	// The oldest is put back last, because that is taken next.
 	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
 	for some := range slices.Chunk(newest, batchSize) {
 		arguments := []any{

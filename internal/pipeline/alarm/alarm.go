@@ -40,12 +40,10 @@ func AfterFunc(d time.Duration, f func()) (stop func()) {
 
 // Config holds the parts of a Timer. Every field is required.
 type Config struct {
-	// Call is called at each moment. Calls do not overlap: everything that becomes due during a
-	// call gets one call after it. ctx ends with the Timer.
+	// Call is called at each moment. Moments during a call get one call after it. ctx ends with the Timer.
 	Call func(ctx context.Context)
 	Now  func() time.Time
-	// AfterFunc has f called when d has passed, and does not call it itself. stop
-	// prevents a call that has not been made yet. It may be called more than once.
+	// AfterFunc calls f later, when d has passed. stop prevents that, and may be called more than once.
 	AfterFunc func(d time.Duration, f func()) (stop func())
 }
 
@@ -70,9 +68,8 @@ func NewTimer(config Config) *Timer {
 	return t
 }
 
-// At requests a call at the next moment from the given time on, or from now on where that is
-// later. The call sees what was committed before At. A moment is requested once, however often
-// At names it. The error is ErrClosed or ErrFull.
+// At requests a call at the next moment from the given time on, or from now on if that is later. The call
+// sees what was committed before At. A repeated request changes nothing. The error is ErrClosed or ErrFull.
 func (t *Timer) At(_ context.Context, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

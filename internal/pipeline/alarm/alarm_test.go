@@ -175,7 +175,7 @@ func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 }
 
 // On the machine's clock, with requests from many goroutines, for the race detector.
-func TestATimerRunsOnTheMachinesClock(t *testing.T) {
+func TestTimerRunsOnTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{})
 	first := sync.OnceFunc(func() { close(called) })

@@ -1,5 +1,5 @@
 // Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with its reason,
-// and the item in the store. It does not decide that a message is dead, and never changes one.
+// and the item in the store. It does not decide which messages are dead-lettered, and never changes one.
 package deadletter
 
 import (
@@ -42,16 +42,15 @@ const (
 	AttrReplayOf = "replay_of"
 )
 
-// brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter policy forwards.
+// brokerPrefix begins the attributes that Pub/Sub's own dead-letter policy adds.
 const (
 	brokerPrefix   = "CloudPubSubDeadLetter"
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts a message that died on its queue's topic for them and returns once that is confirmed, or else
-// an Outage. The copy has no ordering key. The message names key, its idempotency key, which an attribute
-// repeats. Attributes that do not fit are left out, its own and the contract's last, and the detail says how
-// many.
+// Publish publishes a dead letter on its queue's topic, without an ordering key, and waits for Pub/Sub's
+// confirmation; the error is an Outage. key is the message's idempotency key. Attributes that do not fit are
+// left out, the contract's own last, and the detail says how many.
 func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, key string, dead Item) error {
 	from := dead.Attributes
 	attributes := map[string]string{
@@ -67,14 +66,13 @@ func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, ke
 		attributes[contract.AttrIdempotencyKey] = key
 	}
 	m, detail := contract.Message{Data: dead.Data, Attributes: attributes}, dead.Detail
-	// The detail is to come, and the request around the message has its bytes.
+	// The detail is added below, and the request around the message also takes bytes.
 	room := contract.MaxMessageBytes - m.Size() - 2*contract.MaxAttributeValue
 	if lost := carry(attributes, from, room); lost > 0 {
 		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
 	}
 	attributes[AttrDetail] = detail
 	for name, value := range attributes {
-		// What is cut within a character loses all of it.
 		attributes[name] = strings.ToValidUTF8(value[:min(len(value), contract.MaxAttributeValue)], "")
 	}
 	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, m); err != nil {
@@ -83,7 +81,7 @@ func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, ke
 	return nil
 }
 
-// carry adds what fits of the message's attributes, and returns how many it had to leave out or cut.
+// carry adds the message's attributes that fit, and returns how many it left out or cut.
 func carry(attributes, from map[string]string, room int) (lost int) {
 	known := contract.AttributesOf(from).Map()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool {
@@ -94,7 +92,7 @@ func carry(attributes, from map[string]string, room int) (lost int) {
 		size := len(name) + min(len(from[name]), contract.MaxAttributeValue)
 		switch {
 		case set || strings.HasPrefix(name, brokerPrefix): // of an earlier death
-		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes ||
+		case name == "", len(name) > contract.MaxAttributeKey, len(attributes) == contract.MaxAttributes,
 			size > room:
 			lost++
 		default:
@@ -110,42 +108,39 @@ func carry(attributes, from map[string]string, room int) (lost int) {
 // Collection holds the items.
 const Collection = "deadLetters"
 
-// maxStoredData is the largest payload kept in an item, in bytes as stored. A larger one stays on the hold
-// subscription alone.
+// maxStoredData is the largest payload of an item, in bytes. A larger one stays on the hold subscription.
 const maxStoredData = 768 << 10
 
 // Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new.
-// messageID is its id on that topic. A replayed message that died again has the same item, open again.
+// messageID is its id on that topic. A replay that is dead-lettered again opens the item of the first time.
 func Keep(
 	ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string,
 	now time.Time,
 ) (bool, error) {
-	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason],
-		m.Attributes[AttrAttempts]
-	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: no worker has judged it
-	if failures, ok := m.Attributes[brokerAttempts]; ok {
-		// The broker itself: the other attributes of a death are those of an earlier one.
-		source, reason, counted, status = messageID, "", failures, 0
+	source, died := m.Attributes[AttrSourceMessageID], Death{
+		Reason: m.Attributes[AttrReason], Status: number(m, AttrStatus),
+		Attempts: number(m, AttrAttempts), ReplayCount: max(number(m, AttrReplayCount), 0),
+	}
+	if _, forwarded := m.Attributes[brokerAttempts]; forwarded {
+		// By the broker's own policy: the other attributes of a death are those of an earlier one.
+		source, died.Reason, died.Status, died.Attempts = messageID, "", 0, number(m, brokerAttempts)
 	}
 	if !pii.ID.Valid(source) {
 		source = messageID
 	}
-	reason = cmp.Or(reason, "delivery_attempts_exhausted")
-	attempts, _ := strconv.ParseInt(counted, 10, 64)
-	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
-	item := itemFor(queue, m, source, reason, status, now)
-	item.Detail, item.Attempts, item.ReplayCount = m.Attributes[AttrDetail], attempts, max(replays, 0)
+	died.Reason = cmp.Or(died.Reason, "delivery_attempts_exhausted")
+	item := itemFor(queue, m, source, died, now)
+	item.Detail, item.Tenant = m.Attributes[AttrDetail], m.Attributes[contract.AttrTenant]
 	item.DeadLettered = contract.TimeOf(m.Attributes[AttrDeadLetteredAt])
-	item.Tenant = m.Attributes[contract.AttrTenant]
-	item.Customer = contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID])
-	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
+	item.Customer = contract.CustomerOf(item.Tenant, m.Attributes[contract.AttrCustomerID])
+	if again := m.Attributes[AttrReplayOf]; again != "" && died.ReplayCount > 0 {
 		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {
 			return fresh, err
 		}
 	}
 	key := itemKey(queue.ID, source, m.Data)
 	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
-		filled := item // what was corrected before it arrived stays closed
+		filled := item // an item that was corrected before its message arrived stays closed
 		filled.Kept = time.Time{}
 		switch {
 		case doc.Version == 0:
@@ -161,17 +156,23 @@ func Keep(
 	return len(versions) > 0, err
 }
 
-func itemFor(
-	queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time,
-) Item {
-	item := Item{State: Open, Queue: queue.ID, Expires: now.Add(queue.DeadLetter.Retention)}
-	item.SourceMessageID, item.Reason, item.Status = source, reason, status
-	item.EventID = queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey])
-	item.EventType, item.OrderingKey = m.Attributes[contract.AttrEventType],
-		m.Attributes[contract.AttrOrderingKey]
-	item.FirstPublished, item.Kept = contract.TimeOf(m.Attributes[contract.AttrFirstPublished]), now
-	item.Data, item.Attributes = append([]byte{}, m.Data...), maps.Clone(m.Attributes)
-	// The store keeps such names for itself.
+func number(m contract.Message, attribute string) int64 {
+	n, _ := strconv.ParseInt(m.Attributes[attribute], 10, 64) // 0 where no worker has set it
+	return n
+}
+
+func itemFor(queue catalog.Queue, m contract.Message, source string, died Death, now time.Time) Item {
+	a := m.Attributes
+	item := Item{
+		State: Open, Queue: queue.ID, Death: died, Expires: now.Add(queue.DeadLetter.Retention),
+		Source: Source{
+			EventID:   queue.EventID(a[contract.AttrEventID], a[contract.AttrIdempotencyKey]),
+			EventType: a[contract.AttrEventType], OrderingKey: a[contract.AttrOrderingKey], SourceMessageID: source,
+		},
+		Times:    Times{FirstPublished: contract.TimeOf(a[contract.AttrFirstPublished]), Kept: now},
+		Original: Original{Data: append([]byte{}, m.Data...), Attributes: maps.Clone(a)},
+	}
+	// The store reserves such names.
 	maps.DeleteFunc(item.Attributes, func(name, _ string) bool {
 		return name == "" || strings.HasPrefix(name, "__")
 	})
@@ -182,8 +183,7 @@ func itemFor(
 	return item
 }
 
-// reopen puts the newest death into the item of the first one, if it is found, and reports whether it was
-// fresh.
+// reopen puts a new death into the item of the first one, and reports whether it changed it and found it.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	fresh, err = revise(ctx, to, id, func(item *Item) bool {
 		if found = item.Queue == died.Queue; !found {
@@ -191,7 +191,7 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 		}
 		if item.State == Corrected || item.ReplayCount > died.ReplayCount ||
 			(item.ReplayCount == died.ReplayCount && item.State != Replayed) {
-			return false // known, of an earlier replay, or of no matter any more
+			return false // known, of an earlier replay, or settled meanwhile
 		}
 		item.Death = died.Death
 		item.State, item.Detail, item.Outcome = died.State, died.Detail, ""
@@ -220,7 +220,7 @@ func revise(ctx context.Context, to store.GetCommitter, id string, change func(*
 	return len(versions) > 0, err
 }
 
-// itemKey is hashed first against hot ranges, and over the data too, since an emulator repeats its ids.
+// itemKey begins with a hash, against hot ranges; of the data too, because an emulator repeats message ids.
 func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 	id := queue + "~" + url.PathEscape(sourceMessageID)
 	sum := sha256.New()
@@ -231,10 +231,9 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the
-// replayed one.
+// ItemID is the id of the item that a message has or would get. A replay has the id of the replayed item.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
-	// Anybody may have written the attribute: it names an item of this queue, or nothing.
+	// Anybody may write the attribute, so an id of another queue is ignored.
 	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") &&
 		store.CheckKey(keyOf(id)) == nil {
 		return id
@@ -242,8 +241,7 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correct returns the write that closes an item of a queue as corrected by a message, whatever became of it,
-// for the commit of what has corrected it.
+// Correct returns the write that closes an item in any state, for the commit of the message that corrects it.
 func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
 	at = at.UTC().Truncate(time.Microsecond)
 	return store.Increment(keyOf(id), map[string]int64{"corrections": 1}, map[string]any{
@@ -252,15 +250,14 @@ func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Wr
 	})
 }
 
-// Settle marks the item of a replayed message whose replay has ended, and not in another death, unless the
-// item has been dealt with since: as Processed, Corrected, or Open, where its event has another dead letter.
+// Settle gives the item of a replay that has ended its state, unless a person has changed the item since:
+// Processed, Corrected, or Open where the event has another dead letter.
 func Settle(
 	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome,
 	at time.Time,
 ) error {
-	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, m.Attributes[AttrReplayOf], func(item *Item) bool {
-		if item.State != Replayed || item.ReplayCount != replays {
+		if item.State != Replayed || item.ReplayCount != number(m, AttrReplayCount) {
 			return false
 		}
 		if item.State = as; as != Open {
@@ -269,16 +266,15 @@ func Settle(
 		return true
 	})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnreadable) {
-		return nil // there is nobody to tell
+		return nil // there is no item to settle
 	}
 	return err
 }
 
-// EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.
+// EntryUnreadable is the reason of a lane entry whose document cannot be read.
 const EntryUnreadable = "entry_unreadable"
 
-// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
-// message, or else the whole document as JSON.
+// Unreadable returns the writes that keep an unreadable lane entry: its message, or all of it as JSON.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`
@@ -288,17 +284,17 @@ func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.
 	err := store.Decode(doc.Fields, &waited)
 	m := waited.Message
 	if err != nil && len(m.Data) == 0 {
-		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // a document has nothing that JSON has not
+		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // JSON has all types of a document
 	}
 	m.Attributes = maps.Clone(m.Attributes)
 	if m.Attributes == nil {
 		m.Attributes = map[string]string{}
 	}
-	if m.Attributes[contract.AttrFirstMessageID] == "" { // by which its replay is known
+	if m.Attributes[contract.AttrFirstMessageID] == "" { // which identifies its replay
 		m.Attributes[contract.AttrFirstMessageID] = doc.Key.ID
 	}
 	source := m.Attributes[contract.AttrFirstMessageID]
-	item := itemFor(queue, m, source, EntryUnreadable, int64(retry.Malformed), now)
+	item := itemFor(queue, m, source, Death{Reason: EntryUnreadable, Status: int64(retry.Malformed)}, now)
 	item.Detail, item.DeadLettered, item.Tenant = doc.Key.ID, now, waited.Tenant
 	item.EventID = cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID)
 	return []store.Write{store.Set(keyOf(ItemID(queue, source, m)), store.Encode(&item))}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +22,13 @@ import (
 	"billhook/internal/retry"
 )
 
+// forwarded is the attribute of the dead letters that Pub/Sub forwards itself.
+const forwarded = "CloudPubSubDeadLetterSourceDeliveryCount"
+
 var (
-	queue = catalog.Queue{
-		ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour},
-	}
-	dead = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
+	kept  = catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}
+	queue = catalog.Queue{ID: "orders", DeadLetter: kept}
+	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
 // broker keeps the last message, if Pub/Sub would take it.
@@ -61,7 +64,7 @@ func deadMessage() deadletter.Item {
 	}
 }
 
-func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
+func TestDeadLetterIsTheMessageWithTheReason(t *testing.T) {
 	t.Parallel()
 	m := published(t, deadMessage())
 	require.Equal(t, contract.Message{
@@ -69,25 +72,26 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 		Attributes: map[string]string{
 			"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x",
 			"dead_letter_reason": "unknown_product", "dead_letter_status": "422",
-			"dead_letter_detail": "data.order.items[0]",
-			"source_queue":       "orders", "source_subscription": "orders-push", "source_message_id": "17",
-			"delivery_attempts": "2", "dead_lettered_at": "2026-03-02T10:15:00.123456789Z",
-			"first_published_at": "2026-03-02T09:15:00.123456789Z", "replay_count": "0",
+			"dead_letter_detail": "data.order.items[0]", "delivery_attempts": "2", "replay_count": "0",
+			"source_queue": "orders", "source_subscription": "orders-push", "source_message_id": "17",
+			"dead_lettered_at":   "2026-03-02T10:15:00.123456789Z",
+			"first_published_at": "2026-03-02T09:15:00.123456789Z",
 		},
 	}, m, "and no ordering key")
 
 	again := deadMessage()
 	again.Attributes = map[string]string{
-		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3",
-		"first_published_at":                       "2026-01-01T00:00:00Z",
-		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
+		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", forwarded: "20",
+		"first_published_at": "2026-01-01T00:00:00Z",
 	}
 	got := published(t, again).Attributes
-	require.Equal(t, []string{"unknown_product", "17", "3", "2026-01-01T00:00:00Z"},
-		[]string{
-			got["dead_letter_reason"], got["source_message_id"], got["replay_count"], got["first_published_at"],
-		}, "one that dies again has its history")
-	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
+	for name, want := range map[string]string{
+		"dead_letter_reason": "unknown_product", "source_message_id": "17", "replay_count": "3",
+		"first_published_at": "2026-01-01T00:00:00Z",
+	} {
+		require.Equal(t, want, got[name], "a replay keeps its history")
+	}
+	require.NotContains(t, got, forwarded)
 }
 
 func published(t *testing.T, l deadletter.Item) contract.Message {
@@ -98,7 +102,7 @@ func published(t *testing.T, l deadletter.Item) contract.Message {
 	return to.last
 }
 
-func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
+func TestDeadLetterThatIsNotPublishedOrNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
 	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, "", deadMessage()), cause)
@@ -108,51 +112,39 @@ func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
-func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
+func TestMessageWithFullAttributesIsDeadLettered(t *testing.T) {
 	t.Parallel()
+	many := map[string]string{}
+	for i := range 95 {
+		many[fmt.Sprintf("a%02d", i)] = "x"
+	}
 	for name, test := range map[string]struct {
-		own    func(map[string]string)
-		detail string
+		own  map[string]string
+		lost int
 	}{
-		"95 of its own beside the contract's": {func(a map[string]string) {
-			for i := range 95 {
-				a[fmt.Sprintf("a%02d", i)] = "x"
-			}
-		}, "data.order.items[0]; 9 attributes left out or cut"},
-		"a value longer than Pub/Sub takes": {
-			func(a map[string]string) { a["a"] = strings.Repeat("ů", 600) },
-			"data.order.items[0]; 1 attributes left out or cut",
-		},
-		"a key longer than Pub/Sub takes": {
-			func(a map[string]string) { a[strings.Repeat("k", 257)] = "x" },
-			"data.order.items[0]; 1 attributes left out or cut",
-		},
-		"a key that is empty": {
-			func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut",
-		},
+		"95 of its own beside the contract's": {many, 9},
+		"a value longer than Pub/Sub takes":   {map[string]string{"a": strings.Repeat("ů", 600)}, 1},
+		"a key longer than Pub/Sub takes":     {map[string]string{strings.Repeat("k", 257): "x"}, 1},
+		"an empty key":                        {map[string]string{"": "x"}, 1},
 	} {
 		l := deadMessage()
-		test.own(l.Attributes)
+		maps.Copy(l.Attributes, test.own)
 		got := published(t, l).Attributes
-		require.Equal(t, test.detail, got["dead_letter_detail"], name)
-		require.Equal(t, "e1", got["event_id"], "the contract's go first")
+		want := fmt.Sprintf("data.order.items[0]; %d attributes left out or cut", test.lost)
+		require.Equal(t, want, got["dead_letter_detail"], name)
+		require.Equal(t, "e1", got["event_id"], "the contract's attributes go first")
 		require.Equal(t, "unknown_product", got["dead_letter_reason"], name)
 	}
 	l := deadMessage()
 	l.Detail = "x" + strings.Repeat("ů", 600)
-	require.Equal(t, "x"+strings.Repeat("ů", 511), published(t, l).Attributes["dead_letter_detail"],
-		"cut between characters")
+	detail := published(t, l).Attributes["dead_letter_detail"]
+	require.Equal(t, "x"+strings.Repeat("ů", 511), detail, "cut between characters")
 }
 
-func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
+func TestAnyMessageOfPubSubIsDeadLettered(t *testing.T) {
 	t.Parallel()
-	names := rapid.OneOf(
-		rapid.String(), rapid.StringMatching(`[a-z]{1,300}`),
-		rapid.SampledFrom([]string{
-			"event_id", "dead_letter_reason", "replay_count", "first_published_at",
-			"CloudPubSubDeadLetterSourceDeliveryCount",
-		}),
-	)
+	known := []string{"event_id", "dead_letter_reason", "replay_count", "first_published_at", forwarded}
+	names := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z]{1,300}`), rapid.SampledFrom(known))
 	db, deaths := storetest.Open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		deaths++
@@ -169,19 +161,21 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
 	db, m := storetest.Open(t), published(t, deadMessage())
-	fresh, err := deadletter.Keep(t.Context(), db, queue, m, "101", dead)
-	require.NoError(t, err)
-	require.True(t, fresh)
-	fresh, err = deadletter.Keep(t.Context(), db, queue, m, "102", dead) // a second copy of it
-	require.NoError(t, err)
-	require.False(t, fresh)
+	require.True(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, m, "101", dead))(t))
+	require.False(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, m, "102", dead))(t), "a second copy")
 	m.Data = []byte("another, after an emulator has begun to count again")
 	require.True(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, m, "103", dead))(t))
 }
 
-func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
+func TestDeadLetterOfTheBrokerIsKeptInAFormThatTheStoreTakes(t *testing.T) {
 	t.Parallel()
-	const forwarded = "CloudPubSubDeadLetterSourceDeliveryCount"
+	sized := func(bytes int) contract.Message {
+		return contract.Message{Data: append(make([]byte, bytes-1), 0xff)}
+	}
+	again := func(replayOf string) map[string]string {
+		return map[string]string{"replay_count": "1", "replay_of": replayOf}
+	}
+	noID := map[string]string{"source_message_id": strings.Repeat("/", 1024)}
 	of := func(attributes map[string]string) contract.Message {
 		return contract.Message{Data: []byte("x"), Attributes: attributes}
 	}
@@ -190,55 +184,40 @@ func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 		field   string
 		want    any
 	}{
-		"text as it is":      {of(nil), "data", "x"},
-		"nothing as nothing": {contract.Message{}, "data", ""},
-		"bytes in base64":    {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
-		"too much is left on the topic": {
-			contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20),
-		},
-		"too much in base64 is left as well": {
-			contract.Message{Data: append(make([]byte, 600<<10), 0xff)}, "data_omitted", int64(600<<10 + 1),
-		},
+		"text as it is":         {of(nil), "data", "x"},
+		"nothing as nothing":    {contract.Message{}, "data", ""},
+		"bytes in base64":       {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
+		"too large for an item": {contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20)},
+		"too large in base64":   {sized(600<<10 + 1), "data_omitted", int64(600<<10 + 1)},
 		"without any attribute": {of(nil), "attempts", int64(0)},
 		"with the broker's own": {of(map[string]string{forwarded: "20"}), "attempts", int64(20)},
 		"after an earlier death and a replay": {of(map[string]string{
 			forwarded: "20", "source_message_id": "17", "dead_letter_reason": "unknown_product",
 			"dead_letter_status": "422", "delivery_attempts": "1",
 		}), "attempts", int64(20)},
-		"with a source id that is none": {
-			of(map[string]string{"source_message_id": strings.Repeat("/", 1024)}), "attempts", int64(0),
-		},
-		"with names that the store would keep": {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
-		"of a replay of what nobody knows": {
-			of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1),
-		},
-		"of a replay of what no item can be": {
-			of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1),
-		},
+		"with an invalid source id":        {of(noID), "attempts", int64(0)},
+		"with a name that is reserved":     {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
+		"of a replay of an unknown item":   {of(again("nothing")), "replay_count", int64(1)},
+		"of a replay of an impossible one": {of(again("a/b")), "replay_count", int64(1)},
 	} {
 		db := storetest.Open(t)
-		fresh, err := deadletter.Keep(t.Context(), db, queue, test.message, "101", dead)
-		require.NoError(t, err, name)
-		require.True(t, fresh, name)
+		require.True(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, test.message, "101", dead))(t), name)
 		item := stored(t, db).Fields
 		require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)},
 			[]any{item[test.field], item["source_message_id"], item["reason"], item["status"]}, name)
 	}
 }
 
-func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
+func TestUnreadableEntryOfALaneIsKept(t *testing.T) {
 	t.Parallel()
+	message := contract.Message{Data: []byte("x"), Attributes: map[string]string{"event_id": "e1"}}
 	for sentence, test := range map[string]struct {
 		fields map[string]any
 		data   any
 		event  string
 	}{
-		"its message, where that can be read": {map[string]any{
-			"message": store.Encode(&contract.Message{
-				Data: []byte("x"), Attributes: map[string]string{"event_id": "e1"},
-			}), "event_id": "another",
-		}, "x", "e1"},
-		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
+		"its message": {map[string]any{"message": store.Encode(&message), "event_id": "another"}, "x", "e1"},
+		"else all":    {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
 		db := storetest.Open(t)
 		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
@@ -253,11 +232,12 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 	}
 }
 
-func TestAnItemSaysWhatHasBecomeOfIt(t *testing.T) {
+func TestItemSaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for want, item := range map[string]deadletter.Item{
-		"dead again": {State: deadletter.Open, Death: deadletter.Death{ReplayCount: 1}},
-		"still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed},
+		"dead again":    {State: deadletter.Open, Death: deadletter.Death{ReplayCount: 1}},
+		"still open":    {State: deadletter.Open},
+		"still waiting": {State: deadletter.Replayed},
 		"completed by hand": {
 			State: deadletter.Completed,
 		},
@@ -268,7 +248,7 @@ func TestAnItemSaysWhatHasBecomeOfIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
+func TestItemThatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	t.Parallel()
 	db, first := storetest.Open(t), published(t, deadMessage())
 	id := deadletter.ItemID(queue, "17", first)
@@ -286,7 +266,7 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	}
 }
 
-func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
+func TestItemIDIsThatOfTheReplayedItemOrOfTheMessage(t *testing.T) {
 	t.Parallel()
 	m := contract.Message{Data: []byte("x")}
 	own := deadletter.ItemID(queue, "101", m)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,24 +15,20 @@ import (
 	"billhook/internal/retry"
 )
 
-// State is where an item stands.
+// State is the state of an item.
 type State string
 
 // The states of an item.
 const (
-	Open     State = "open"     // it waits for a person
-	Replayed State = "replayed" // it is on its queue again, and nothing is known of its end yet
-	// Processed: its replay has ended, and not in another death. Item.Outcome says how.
-	Processed State = "processed"
-	// Corrected: another payload has taken its place, for good.
-	Corrected State = "corrected"
-	// Discarded: a person has decided that it is not needed.
-	Discarded State = "discarded"
-	// Completed: a person has done by hand what the message was for.
-	Completed State = "completed"
+	Open      State = "open"      // it waits for a person
+	Replayed  State = "replayed"  // its replay has not ended yet
+	Processed State = "processed" // its replay has ended, as Item.Outcome says, and not in another death
+	Corrected State = "corrected" // a message with another payload replaces it for good
+	Discarded State = "discarded" // a person has decided that it is not needed
+	Completed State = "completed" // a person has done by hand what the message was for
 )
 
-// Alerts reports whether it needs a person.
+// Alerts reports whether the item needs a person.
 func (s State) Alerts() bool { return s == Open }
 
 // Item is one dead letter as it is kept. Lists, JSON and the codec take the members in this order.
@@ -50,7 +47,7 @@ type Item struct {
 	version store.Version
 }
 
-// Death is why the message was given up, and after how much.
+// Death is why the message was dead-lettered, and after how many attempts and replays.
 type Death struct {
 	Reason      string `json:"reason" store:"reason" show:"Reason"`
 	Status      int64  `json:"status" store:"status" show:"Status,detail"`
@@ -58,7 +55,7 @@ type Death struct {
 	ReplayCount int64  `json:"replay_count" store:"replay_count" show:"Replays,detail"`
 }
 
-// Source is which message died, of which event.
+// Source is which message was dead-lettered, of which event.
 type Source struct {
 	EventID         string `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	EventType       string `json:"event_type" store:"event_type" show:"Type,less"`
@@ -66,35 +63,34 @@ type Source struct {
 	SourceMessageID string `json:"source_message_id" store:"source_message_id"`
 }
 
-// Times are when the message was published, when it died, and when its item was stored.
+// Times are when the message was published, when it was dead-lettered, and when its item was stored.
 type Times struct {
 	FirstPublished time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
 	DeadLettered   time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
 	Kept           time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
 }
 
-// Resolution is what has become of the message and of its item.
+// Resolution is what became of the message and of its item.
 type Resolution struct {
-	// Outcome is how the replay of what is Processed has ended.
+	// Outcome is how the replay of a Processed item has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
-	// History is what people have done with it, the newest first, at most MaxHistory.
+	// History is what people did with the item, the newest first, at most MaxHistory.
 	History []Act `json:"history,omitempty" store:"history,omitzero" show:"What people did with it"`
-	// Closed is when it was replayed, processed, discarded, completed or corrected last.
+	// Closed is when the item last left the state Open.
 	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Closed,detail"`
-	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
+	// CorrectedBy is the id of the message that replaces it, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
-	// Operation is the id of the operation that dealt with it last.
+	// Operation is the id of the last operation on it.
 	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
 }
 
-// Original is the message as it was, with what its death added to the attributes, and whose it is.
+// Original is the message with the attributes that dead-lettering added, and whose event it is.
 type Original struct {
-	// Tenant is that of the event.
 	Tenant string `json:"-" store:"tenant"`
-	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
+	// as contract.CustomerOf names it; empty: none
 	Customer   string            `json:"-" store:"customer,omitzero"`
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`
 	Attributes map[string]string `json:"-" store:"attributes"`
@@ -108,14 +104,12 @@ type Kind string
 
 // The kinds.
 const (
-	Replay  Kind = "replay"
-	Discard Kind = "discard"
-	// Complete: a person has done by hand what the message was for.
+	Replay   Kind = "replay"
+	Discard  Kind = "discard"
 	Complete Kind = "complete"
 )
 
-// ends are the states that they leave an item in.
-var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
+var stateAfter = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
 
 // Act is what a person has done with an item.
 type Act struct {
@@ -129,10 +123,10 @@ type Act struct {
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
-// TenantID is the tenant of the event.
+// TenantID is the event's tenant, or else the default one.
 func (i Item) TenantID() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
 
-// Became says what has become of it since somebody began to deal with it.
+// Became says what has become of the item since an operation on it began.
 func (i Item) Became() string {
 	switch {
 	case i.State == Open && i.ReplayCount > 0:
@@ -153,15 +147,15 @@ func (i Item) Key() store.Key { return keyOf(i.ID) }
 
 func keyOf(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
 
-// replace writes the item where nobody has since it was read.
+// replace writes the item on the condition that it is unchanged since it was read.
 func (i Item) replace() store.Write { return store.Replace(i.Key(), i.version, store.Encode(&i)) }
 
 // Published is when the message was first published, or else when it was kept.
 func (i Item) Published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
 
-// Dealt returns the write of what a person has done with the item, where nobody has since it was read.
+// Dealt returns the write of what a person did with the item, on the condition that it is unchanged.
 func (i Item) Dealt(act Act) store.Write {
-	i.State, i.Operation, i.Closed, i.Outcome = ends[act.Kind], act.Operation, act.At, ""
+	i.State, i.Operation, i.Closed, i.Outcome = stateAfter[act.Kind], act.Operation, act.At, ""
 	if act.Kind == Replay {
 		i.ReplayCount++
 	}
@@ -170,7 +164,7 @@ func (i Item) Dealt(act Act) store.Write {
 	return i.replace()
 }
 
-// Message is the message that died, with what its death added to the attributes.
+// Message is the message with the attributes that dead-lettering added.
 func (i Item) Message() contract.Message {
 	return contract.Message{Data: i.Data, Attributes: i.Attributes, OrderingKey: i.OrderingKey}
 }
@@ -188,21 +182,18 @@ func ItemOf(doc store.Document) (Item, error) {
 	return item, nil
 }
 
+// notReplayed are the attributes of a death and of a wait that is over.
+var notReplayed = []string{
+	AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID,
+	AttrAttempts, AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt,
+}
+
 // Replay is the message that a replay of the item would publish on its queue.
 func (i Item) Replay(q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Attributes)
-	for name := range attributes {
-		switch name {
-		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID,
-			AttrAttempts,
-			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
-			delete(attributes, name)
-		default:
-			if strings.HasPrefix(name, brokerPrefix) {
-				delete(attributes, name)
-			}
-		}
-	}
+	maps.DeleteFunc(attributes, func(name, _ string) bool {
+		return slices.Contains(notReplayed, name) || strings.HasPrefix(name, brokerPrefix)
+	})
 	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount+1, 10), i.ID
 	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
 	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {

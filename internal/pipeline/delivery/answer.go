@@ -25,7 +25,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// What is not wanted of an answer is read only so that its connection can be used again.
+// The rest of an answer is read only so that its connection can be used again.
 const (
 	maxDrainBytes = 64 << 10
 	maxDrainTime  = 100 * time.Millisecond
@@ -35,25 +35,23 @@ const (
 type Request struct {
 	Method string
 	Path   string // below the base URL, without a query; empty: the base URL itself
-	// ID is what the event is known by outside. It is signed, and is the Idempotency-Key of all but GET.
+	// ID is the event's key at the target. It is signed, and is the Idempotency-Key of all methods but GET.
 	ID          string
 	ContentType string // of the body; empty: application/json
 	Body        []byte
-	// MaxAnswer is the longest body, in bytes, that the answer may have; 0 leaves it unread.
-	MaxAnswer int64
-	// Unknown are the statuses of a question that say that there is nothing, and are no failure.
-	Unknown []int
+	MaxAnswer   int64 // the longest body, in bytes, that the answer may have; 0 leaves it unread
+	Unknown     []int // the statuses that mean "no such event", and are no failure
 }
 
-// Answer is what a target has said.
+// Answer is the response of a target.
 type Answer struct {
 	Status int // 0: there was no answer
 	// Body is the target's text, up to Request.MaxAnswer: check its shape, and never repeat it.
 	Body []byte
 }
 
-// Call makes one signed request, where the target's limits let it, and says what the answer means, as of
-// Post. The error carries what people may read of a problem document; see retry.Says. After a 2xx, a body
+// Call makes one signed request within the target's limits, and returns what the answer means, as Post does.
+// The error has the text of a problem document that people may read; see retry.Says. After a 2xx, a body
 // longer than Request.MaxAnswer is transient [callee_answer_too_long], and one that breaks off is no answer.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
@@ -62,7 +60,7 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	return t.within(ctx, func() (Answer, error) {
 		begun := t.config.Now()
 		answer, err := t.send(ctx, request)
-		if t.watcher != nil && !errors.Is(err, context.Canceled) { // else the caller has left
+		if t.watcher != nil && !errors.Is(err, context.Canceled) {
 			code := ""
 			if err != nil {
 				code = retry.Decide(err).Reason
@@ -82,7 +80,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	}
 	request, err := http.NewRequestWithContext(exchange, r.Method, to.String(), bytes.NewReader(r.Body))
 	if err != nil {
-		return Answer{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
+		return Answer{}, errors.New("delivery: the request could not be made") // err could hold the URL
 	}
 	for name, value := range t.signer.Sign(r.ID, r.Body, t.config.Now()) {
 		request.Header.Set(name, value)
@@ -91,7 +89,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if r.Method != http.MethodGet {
 		request.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
-		// In small letters: by the name that it knows, net/http repeats a request by itself, uncounted and unasked.
+		// In lower case: on seeing Idempotency-Key, net/http repeats a request by itself.
 		request.Header["idempotency-key"] = []string{r.ID}
 	}
 	response, err := t.client.Do(request)
@@ -106,7 +104,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	}
 	var document []byte
 	switch {
-	case answer.Status < http.StatusOK: // what follows a switch of protocols ends with no context
+	case answer.Status < http.StatusOK: // a read after a switch of protocols would ignore the context
 		return answer, failure
 	case r.MaxAnswer > 0 && !nothing:
 		body, err := read(response, r.MaxAnswer)
@@ -122,7 +120,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	default:
 		defer time.AfterFunc(maxDrainTime, cancel).Stop()
 		if isProblem(response.Header) {
-			document, _ = io.ReadAll(io.LimitReader(response.Body, maxProblem)) // what is cut off is no JSON
+			document, _ = io.ReadAll(io.LimitReader(response.Body, maxProblem)) // a cut document is no JSON
 		}
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
 	}
@@ -135,9 +133,9 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 // meaning is what the status of an answer means, with the wait that the target asks for.
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
-	if response.StatusCode == http.StatusTooManyRequests ||
-		response.StatusCode == http.StatusServiceUnavailable {
-		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
+	switch response.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
 }
@@ -149,10 +147,9 @@ func read(response *http.Response, most int64) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(nil, response.Body, most))
 }
 
-// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has
-// passed.
+// retryAfter reads the header's value, seconds or an HTTP date; 0 for anything else and for a past date.
 func retryAfter(value string, now time.Time) time.Duration {
-	// Out of range it returns the greatest number there is.
+	// Out of range ParseUint returns the largest number.
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(retry.MaxAfter/time.Second))) * time.Second
 	}
@@ -163,13 +160,12 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), retry.MaxAfter)
 }
 
-// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated: net/http
-// quotes the URL.
+// unanswered is what a missing answer means. Only fixed texts are repeated, because net/http quotes the URL.
 func unanswered(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("delivery: no answer: %w", ended)
 	}
-	// A dialler's own timeout also calls itself a deadline; but nothing was sent.
+	// A dialler's own timeout is also a DeadlineExceeded, but nothing was sent.
 	var at *net.OpError
 	if dialing := errors.As(err, &at) && at.Op == "dial"; !dialing && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("delivery: no answer: %w", context.DeadlineExceeded)
@@ -203,7 +199,7 @@ func isProblem(header http.Header) bool {
 	return err == nil && mediaType == "application/problem+json"
 }
 
-// problem is what people may read of a problem document: type, code and title, without what is personal.
+// problem is what people may read of a problem document: type, code and title, without personal data.
 func problem(document []byte) string {
 	members := map[string]any{}
 	if json.Unmarshal(document, &members) != nil {

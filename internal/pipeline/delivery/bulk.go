@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,18 +16,18 @@ import (
 	"billhook/internal/retry"
 )
 
-// NotNewer is the result of an event whose document the target has at its version, or at a later one.
+// NotNewer is the result of an event whose document the target has at its version or a later one.
 const NotNewer = "not_newer"
 
-// The longest answer to a batch: so much, and so much for each event in it.
+// The longest answer to a batch is maxBulkAnswer, and maxItemAnswer for each event in it.
 const (
 	maxBulkAnswer = 64 << 10
 	maxItemAnswer = 4 << 10
 )
 
-// Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the attempts
-// that come together. A line may come again: the target applies it once, by the event's id or its version.
-// docs/start/first-queue.md says what a line is in the forms ndjson and bulk. What becomes of each event:
+// Batch is the handler of an entry of the catalog in the form ndjson or bulk: one POST for concurrent
+// attempts. A line may be sent again: the target applies it once, by the event's id or its version.
+// docs/start/first-queue.md describes a line in both forms. The outcome of each event:
 //
 //	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
 //	                        a version: superseded, the target has that version or a later one;
@@ -36,13 +35,12 @@ const (
 //	2xx, ndjson             the same where the answer has items; else delivered
 //	2xx, other items        transient [callee_answer_unclear], of all events
 //	400, 413, 422           each half is sent by itself; a single event is refused [callee_refused_422]
-//	any other status        what it means to Post, of all events; nothing of it is terminal
+//	any other status        what it means to Post, of all events; none is terminal
 //
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
 // and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
 func (t *Target) Batch(
-	post catalog.Post,
-	queue func(id string) (catalog.Queue, bool), timer func(time.Duration) (<-chan time.Time, func() bool),
+	post catalog.Post, queue func(id string) (catalog.Queue, bool), timer handler.Timer,
 ) handler.Leased {
 	p := poster{Target: t, of: post}
 	h := handler.Batch{Queue: queue, Timer: timer, Call: p.batch}.Leased()
@@ -58,7 +56,7 @@ type line struct {
 	outcome          *handler.Outcome
 }
 
-// The actions of a bulk. deleted ends the type of an event whose document is to go.
+// The actions of a bulk. The type of an event that deletes a document ends with deleted.
 const (
 	index   = "index"
 	remove  = "delete"
@@ -80,7 +78,7 @@ func (p poster) batch(ctx context.Context, events []handler.Event) ([]handler.Ou
 	return outcomes, nil
 }
 
-// line is what is posted of an event, the same in every attempt: it reads neither attempt nor clock.
+// line is the event as it is posted, the same in every attempt: it reads neither attempt nor clock.
 func (p poster) line(event handler.Event) (l line, err error) {
 	l.id = event.CalleeKey()
 	if p.of.Form != catalog.Bulk {
@@ -95,7 +93,7 @@ func (p poster) line(event handler.Event) (l line, err error) {
 	case event.OrderingKey == "" || event.OrderingKey == contract.UnknownOrderingKey:
 		return line{}, retry.Permanent("document_missing", nil)
 	}
-	// No id has a tilde: two tenants may name their documents alike.
+	// No id has a tilde, so documents of two tenants never share an id.
 	l.action, l.document, l.version = index, event.Tenant+"~"+event.OrderingKey, event.Body.Number("version")
 	if strings.HasSuffix(event.Type, deleted) {
 		l.action = remove
@@ -125,7 +123,7 @@ var contentRefused = map[int]bool{
 	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
 }
 
-// post posts the lines, and each half by itself where the target refuses what they say.
+// post posts the lines, and each half by itself where the target refuses their content.
 func (p poster) post(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return
@@ -167,8 +165,7 @@ func nameOf(lines []line) string {
 	return "batch-" + hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// settle sets the outcomes by the items of an answer, or none where that does not say what became of each
-// line.
+// settle sets the outcomes by the items of an answer, or none where the answer lacks that of a line.
 func (p poster) settle(body []byte, lines []line) error {
 	unclear := retry.Transient("callee_answer_unclear", nil)
 	var answer struct {
@@ -180,11 +177,12 @@ func (p poster) settle(body []byte, lines []line) error {
 	}
 	statuses := make([]int, len(lines))
 	for i, l := range lines {
-		ok := true
-		if statuses[i] = http.StatusOK; itemized {
-			statuses[i], ok = p.status((*answer.Items)[i], l)
+		statuses[i] = http.StatusOK
+		if !itemized {
+			continue
 		}
-		if !ok {
+		var ok bool
+		if statuses[i], ok = p.status((*answer.Items)[i], l); !ok {
 			return unclear
 		}
 	}
@@ -201,7 +199,7 @@ func (p poster) settle(body []byte, lines []line) error {
 	return nil
 }
 
-// status is what an item says of its line; ok is false where it is another's.
+// status is the status in the item of a line; ok is false where it is another line's.
 func (p poster) status(text jsontext.Value, of line) (status int, ok bool) {
 	type item struct {
 		ID     string `json:"_id"`

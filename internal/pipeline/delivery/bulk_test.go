@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 
 var shipped = catalogtest.Shipped().Contracts
 
-// changed is an event of a product's change; version 0 is none.
+// changed is an event of a changed product; version 0 means none.
 func changed(t testing.TB, id, document string, version int) handler.Event {
 	t.Helper()
 	return productEvent(t, "product.updated", id, document, version)
@@ -32,9 +33,14 @@ func changed(t testing.TB, id, document string, version int) handler.Event {
 
 func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
 	t.Helper()
-	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,`+
-		`"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
-	body := filetest.Must(shipped.Decode(contract.MessageV1, []byte(data)))(t)
+	return withData(t, eventType, id, document, fmt.Sprintf(`"version":%d`, version))
+}
+
+func withData(t testing.TB, eventType, id, document, members string) handler.Event {
+	t.Helper()
+	message := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,`+
+		`"data":{"document_id":%q,%s}}`, id, eventType, document, members)
+	body := filetest.Must(shipped.Decode(contract.MessageV1, []byte(message)))(t)
 	return handler.Event{
 		Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body,
 	}
@@ -42,8 +48,8 @@ func productEvent(t testing.TB, eventType, id, document string, version int) han
 
 type posted struct{ key, contentType, body string }
 
-// batched posts the events at once, as one batch, and returns what became of each, and the
-// requests. What cannot be mended ends "for good". The target's answers are those of answer.
+// batched posts the events as one batch, and returns the outcome of each and the requests. A terminal
+// outcome ends with "for good".
 func batched(
 	t *testing.T, form catalog.Form, answer func(w http.ResponseWriter, lines []string), events ...handler.Event,
 ) (got []string, requests []posted) {
@@ -55,20 +61,18 @@ func batched(
 		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.URL.Path != "/products/_bulk" {
 			t.Error("the signature is not over what arrived, or it arrived elsewhere")
 		}
-		requests = append(requests,
-			posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
+		key, contentType := r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type")
+		requests = append(requests, posted{key, contentType, string(body)})
 		answer(w, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n"))
 	}).Batch(catalog.Post{Target: "service", Path: "/products/_bulk", Form: form},
 		func(id string) (catalog.Queue, bool) {
 			return catalog.Queue{ID: id, Batch: catalog.Batch{Size: len(events), Wait: time.Second}}, true
-		},
-		// never late
-		func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } })
+		}, never)
 	require.True(t, post.SafeToRepeat)
 	got = make([]string, len(events))
-	attempts := make(chan int)
+	var attempts sync.WaitGroup
 	for i, event := range events {
-		go func() {
+		attempts.Go(func() {
 			effect, err := post.Do(t.Context(), event)
 			switch {
 			case err != nil:
@@ -80,14 +84,14 @@ func batched(
 			default:
 				got[i] = effect.Result
 			}
-			attempts <- i
-		}()
+		})
 	}
-	for range events {
-		<-attempts
-	}
+	attempts.Wait()
 	return got, requests
 }
+
+// never is a timer that never fires.
+func never(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }
 
 func status(code int, body string) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, _ []string) {
@@ -116,30 +120,24 @@ func bulkOf(statuses map[string]int) func(http.ResponseWriter, []string) {
 	}
 }
 
-func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *testing.T) {
+func TestBulkHasAnActionForEachEventAndTheDocumentsThatAreNotDeleted(t *testing.T) {
 	t.Parallel()
-	priced := changed(t, "e1", "p-1", 7)
-	var err error
-	priced.Body, err = shipped.Decode(contract.MessageV1,
-		[]byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
-			`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
-	require.NoError(t, err)
+	const indexed = `{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n"
+	priced := `"version":7,"price":"9.99","currency":"EUR","status":"listed"`
 	type row struct {
 		event handler.Event
 		want  string
 	}
 	filetest.Each(t, map[string]row{
 		"with its version": {
-			changed(t, "e1", "p-1", 7),
-			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
-				`{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
+			changed(t, "e1", "p-1", 7), indexed + `{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
 		},
 		"without one": {
-			changed(t, "e1", "p-1", 0), `{"index":{"_id":"acme~p-1"}}` + "\n" +
-				`{"document_id":"p-1","tenant":"acme"}` + "\n",
+			changed(t, "e1", "p-1", 0),
+			`{"index":{"_id":"acme~p-1"}}` + "\n" + `{"document_id":"p-1","tenant":"acme"}` + "\n",
 		},
-		"with all that is declared": {
-			priced, `{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
+		"with all declared members": {
+			withData(t, "product.created", "e1", "p-1", priced), indexed +
 				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` +
 				"\n",
 		},
@@ -173,7 +171,6 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 		{409, 0, "updated", "callee_refused_409 for good"},
 		{401, 3, "updated", "callee_unauthorized_401"},
 		{99, 3, "updated", "callee_unclear_99"},
-		// it is not there
 		{404, 3, "updated", "callee_refused_404 for good"},
 		{404, 3, "deleted", delivery.Delivered},
 		{409, 3, "deleted", newer},
@@ -189,55 +186,49 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 	require.Regexp(t, "^batch-[0-9a-f]{32}$", requests[0].key)
 }
 
-func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T) {
+func TestAnswerToABatchDecidesForAllItsEventsUnlessItHasItems(t *testing.T) {
 	t.Parallel()
-	const unclear = "callee_answer_unclear"
+	const unclear, ok = "callee_answer_unclear", delivery.Delivered
 	type row struct {
 		form   catalog.Form
 		answer func(http.ResponseWriter, []string)
-		// want is what becomes of the event of the first line, and of the second.
-		want, second string
+		want   []string // the outcomes of the first line and of the second, or one of both
 	}
+	oneOf := func(actions ...string) func(http.ResponseWriter, []string) {
+		return status(200, `{"items":[{`+strings.Join(actions, "},{")+`}]}`)
+	}
+	const index, remove, other = `"index":{"status":200}`, `"delete":{"status":200}`,
+		`"index":{"_id":"p-9","status":200}`
 	filetest.Each(t, map[string]row{
-		"lines, and nothing is said": {catalog.NDJSON, status(204, ""), delivery.Delivered, delivery.Delivered},
-		"lines, and a word is said":  {catalog.NDJSON, status(200, "Ok."), delivery.Delivered, delivery.Delivered},
-		"an object that has no items": {
-			catalog.NDJSON, status(200, `{"rows":2}`), delivery.Delivered, delivery.Delivered,
+		"lines, and no text":      {catalog.NDJSON, status(204, ""), []string{ok}},
+		"lines, and a text":       {catalog.NDJSON, status(200, "Ok."), []string{ok}},
+		"an object without items": {catalog.NDJSON, status(200, `{"rows":2}`), []string{ok}},
+		"items, one refused":      {catalog.NDJSON, items(200, 422), []string{ok, "callee_refused_422 for good"}},
+		"items, one failed":       {catalog.NDJSON, items(202, 503), []string{ok, "callee_failed_503"}},
+		"too few items":           {catalog.NDJSON, items(200), []string{unclear}},
+		"items that are numbers":  {catalog.NDJSON, status(200, `{"items":[1,2]}`), []string{unclear}},
+		"too long an answer": {
+			catalog.NDJSON, status(200, strings.Repeat("x", 1<<20)), []string{"callee_answer_too_long"},
 		},
-		"items, one of them refused": {
-			catalog.NDJSON, items(200, 422), delivery.Delivered, "callee_refused_422 for good",
-		},
-		"items, one of them for later": {catalog.NDJSON, items(202, 503), delivery.Delivered, "callee_failed_503"},
-		"items of another number":      {catalog.NDJSON, items(200), unclear, unclear},
-		"items that are no items":      {catalog.NDJSON, status(200, `{"items":[1,2]}`), unclear, unclear},
-		"an answer beyond every measure": {
-			catalog.NDJSON, status(200, strings.Repeat("x", 1<<20)), "callee_answer_too_long",
-			"callee_answer_too_long",
-		},
-		"it failed":              {catalog.Bulk, status(503, ""), "callee_failed_503", "callee_failed_503"},
-		"it has no time":         {catalog.Bulk, status(429, ""), "callee_busy_429", "callee_busy_429"},
-		"there is no such index": {catalog.Bulk, status(404, ""), "callee_refused_404", "callee_refused_404"},
-		"it redirects":           {catalog.Bulk, status(308, ""), "callee_redirects_308", "callee_redirects_308"},
+		"it failed":              {catalog.Bulk, status(503, ""), []string{"callee_failed_503"}},
+		"it is busy":             {catalog.Bulk, status(429, ""), []string{"callee_busy_429"}},
+		"there is no such index": {catalog.Bulk, status(404, ""), []string{"callee_refused_404"}},
+		"it redirects":           {catalog.Bulk, status(308, ""), []string{"callee_redirects_308"}},
 		"it is no answer of a bulk": {
-			catalog.Bulk, status(200, "<html>"), unclear, unclear,
+			catalog.Bulk, status(200, "<html>"), []string{unclear},
 		},
-		"it lacks an item": {catalog.Bulk, status(200, `{"items":[{"index":{"status":200}}]}`), unclear, unclear},
-		"an item is of two actions": {
-			catalog.Bulk, status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},`+
-				`{"index":{"status":200}}]}`), unclear, unclear,
+		"it lacks an item":       {catalog.Bulk, oneOf(index), []string{unclear}},
+		"an item of two actions": {catalog.Bulk, oneOf(index+`,"create":{"status":200}`, index), []string{unclear}},
+		"items of another action": {
+			catalog.Bulk, oneOf(remove, remove), []string{unclear},
 		},
-		"an item is of another action": {
-			catalog.Bulk, status(200, `{"items":[{"delete":{"status":200}},{"delete":{"status":200}}]}`),
-			unclear, unclear,
-		},
-		"an item is of another document": {
-			catalog.Bulk, status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9",`+
-				`"status":200}}]}`), unclear, unclear,
+		"items of another document": {
+			catalog.Bulk, oneOf(other, other), []string{unclear},
 		},
 		"its connection breaks in the end": {catalog.Bulk, func(w http.ResponseWriter, _ []string) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"items":[`)
-		}, "callee_unreachable", "callee_unreachable"},
+		}, []string{"callee_unreachable"}},
 	}, func(t *testing.T, test row) {
 		got, requests := batched(t, test.form, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
 		require.Len(t, requests, 1, "it is not sent again by itself")
@@ -245,7 +236,7 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 		if strings.Index(requests[0].body, `"p-1"`) > strings.Index(requests[0].body, `"p-2"`) {
 			slices.Reverse(got)
 		}
-		require.Equal(t, []string{test.want, test.second}, got)
+		require.Equal(t, []string{test.want[0], test.want[len(test.want)-1]}, got)
 	})
 }
 
@@ -256,9 +247,7 @@ func items(statuses ...int) func(http.ResponseWriter, []string) {
 	}
 }
 
-// A line that the target cannot take would else take the others of its batch with it, and again
-// after each wait.
-func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
+func TestRefusedLineOfABatchDoesNotFailTheOthers(t *testing.T) {
 	t.Parallel()
 	for _, form := range []catalog.Form{catalog.Bulk, catalog.NDJSON} {
 		for _, refusal := range []int{400, 413, 422} {
@@ -281,27 +270,23 @@ func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
 					}
 					answer(w, lines)
 				}, events...)
-				for i, what := range got {
-					want := delivery.Delivered
-					if i == 3 {
-						want = fmt.Sprint("callee_refused_", refusal, " for good")
-					}
-					require.Equal(t, want, what)
-				}
+				want := slices.Repeat([]string{delivery.Delivered}, 7)
+				want[3] = fmt.Sprint("callee_refused_", refusal, " for good")
+				require.Equal(t, want, got)
 				require.LessOrEqual(t, len(requests), 2*3+1, "halves, down to one of seven")
 			})
 		}
 	}
 }
 
-func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
+func TestEventWithoutADocumentIsNotInTheBatch(t *testing.T) {
 	t.Parallel()
 	nobody := changed(t, "e2", "p-2", 1)
 	nobody.OrderingKey = contract.UnknownOrderingKey
 	bad := changed(t, "e3", "p-3", 1)
 	bad.Body = contract.Body{}
-	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1),
-		nobody, bad)
+	answer := bulkOf(map[string]int{"p-1": 200})
+	got, requests := batched(t, catalog.Bulk, answer, changed(t, "e1", "p-1", 1), nobody, bad)
 	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "body_expected for good"}, got)
 	require.Len(t, requests, 1)
 	require.Equal(t, handler.CalleeKey("documents", "acme", "e1"), requests[0].key)

@@ -1,6 +1,6 @@
-// Package delivery tells other services what happened, by signed requests, and says what their answers mean.
-// It owns the wire form of a posted event and the limits of a target. It refuses to retry, to follow a
-// redirect, and to repeat anything of an answer but its status and what may be kept of a problem document.
+// Package delivery sends signed requests to other services, and decides what their answers mean. It owns the
+// wire form of a posted event and the limits of a target. It does not retry, does not follow redirects, and
+// repeats nothing of an answer but its status and the safe members of a problem document.
 package delivery
 
 import (
@@ -31,17 +31,15 @@ import (
 	"billhook/internal/retry"
 )
 
-// Delivered is the result that a record keeps of an event that its target has.
+// Delivered is the result of an event that its target has.
 const Delivered = "delivered"
 
-// Config says where a target is. Transport alone is optional.
+// Config describes a target.
 type Config struct {
-	Target  catalog.Target
-	BaseURL string // http or https; it may hold user and password
-	// Secrets all sign, more than one in the scheme standard alone; the target accepts a new one beforehand.
-	Secrets []string
-	// Transport sends; nil: one of its own.
-	Transport http.RoundTripper
+	Target    catalog.Target
+	BaseURL   string            // http or https; it may hold user and password
+	Secrets   []string          // all of them sign; only the scheme standard takes more than one
+	Transport http.RoundTripper // nil: one of its own
 	Now       func() time.Time
 }
 
@@ -52,29 +50,28 @@ type Target struct {
 	signer  *signature.Signer
 	client  *http.Client
 	limits  *limits
-	watcher Watcher // nil: nobody sees the answers
+	watcher Watcher // optional
 }
 
-// Watcher sees the status of a target's answer, 0 where there was none, why that is a failure, if it is one,
-// and how long it took. It does not wait for anything.
+// Watcher sees each answer of a target: status (0: none), reason of a failure, and time. It must not block.
 type Watcher func(target string, status int, code string, took time.Duration)
 
-// Watch has the watcher see what the targets answer. It is called before the first request.
+// Watch sets the watcher of all targets. It is called before the first request.
 func (ts Targets) Watch(by Watcher) {
 	for _, t := range ts {
 		t.watcher = by
 	}
 }
 
-// Breakers are those that are not closed, by the names of the targets.
+// Breakers are the breakers that are not closed, sorted by their targets' names.
 func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
 		l := ts[name].limits
-		if l == nil || l.breaker.State() == gobreaker.StateClosed { // one that is never called has none
+		if l == nil || l.breaker.State() == gobreaker.StateClosed { // a target that is never called has no limits
 			continue
 		}
-		stands := strings.ReplaceAll(l.breaker.State().String(), "-", "_")
-		all = append(all, rates.Breaker{Target: name, State: stands, Since: time.Unix(0, l.since.Load()).UTC()})
+		state := strings.ReplaceAll(l.breaker.State().String(), "-", "_")
+		all = append(all, rates.Breaker{Target: name, State: state, Since: time.Unix(0, l.since.Load()).UTC()})
 	}
 	return all
 }
@@ -84,8 +81,7 @@ func New(config Config) (*Target, error) {
 	base, err := url.Parse(config.BaseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" ||
 		base.RawQuery != "" || base.Fragment != "" {
-		return nil,
-			errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
+		return nil, errors.New("delivery: the base URL must be http(s), with a host, without query or fragment")
 	}
 	scheme := signature.Own[string(config.Target.Scheme)]
 	signer, err := signature.NewSigner(scheme, config.Secrets[0], config.Secrets[1:]...)
@@ -95,19 +91,19 @@ func New(config Config) (*Target, error) {
 	if config.Transport == nil {
 		config.Transport = transport(config.Target)
 	}
-	// A redirect would carry a signed body to an address that is not configured, on some statuses as a GET.
-	unled := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client := &http.Client{Transport: config.Transport, CheckRedirect: unled}
+	// A redirect would carry a signed body to an address that is not configured, for some statuses as a GET.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: config.Transport, CheckRedirect: stay}
 	return &Target{config: config, base: base, signer: signer, client: client, limits: newLimits(config)}, nil
 }
 
-// Targets are those that a program posts to, by name.
+// Targets are the targets that a program posts to, by name.
 type Targets map[string]*Target
 
-// Open returns the targets that the pool's enabled queues post to. place says where each is and what signs.
+// Open returns the targets of the pool's enabled queues. place returns a target's URL and its secrets.
 func Open(
-	c *catalog.Catalog, pool string,
-	place func(catalog.Target) (url string, secrets []string), now func() time.Time,
+	c *catalog.Catalog, pool string, place func(catalog.Target) (url string, secrets []string),
+	now func() time.Time,
 ) (Targets, error) {
 	targets := Targets{}
 	var mistakes []error
@@ -128,12 +124,8 @@ func Open(
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the pool's queues, but those to a missing target, which the registry's
-// check reports.
-func (ts Targets) Register(
-	r *handler.Registry, c *catalog.Catalog, pool string,
-	timer func(time.Duration) (<-chan time.Time, func() bool),
-) {
+// Register registers the posts of the pool's queues. The registry's check reports those to a missing target.
+func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer handler.Timer) {
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
 			t, ok := ts[h.Post.Target]
@@ -159,12 +151,12 @@ func (ts Targets) Close() {
 }
 
 // Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks whether the
-// target has it. An entry without a path for that says that the target applies one Idempotency-Key once.
+// target has it. An entry without a path for that declares that the target applies one Idempotency-Key once.
 //
-// retry.HTTPStatus says what an answer to the POST means, but that a 409 is delivered if the target, asked,
-// has the event. No answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable],
-// and what the target's own limits hold back is busy [callee_crowded, callee_rate, callee_resting]. Of the
-// answers to Reconcile, 200 is done, and 404, 405 and 501 are not; of the rest nothing is permanent.
+// retry.HTTPStatus is the meaning of an answer to the POST, except that a 409 is delivered if Reconcile finds
+// the event. No answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable], and a
+// limit of the target is busy [callee_crowded, callee_rate, callee_resting]. Of the answers to Reconcile, 200
+// is done, and 404, 405 and 501 are not; no other answer is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, of: post}
 	if post.Reconcile == "" {
@@ -213,7 +205,7 @@ func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, er
 	case failure == nil:
 		return handler.Effect{Result: Delivered}, nil
 	case answer.Status == http.StatusConflict && p.of.Reconcile != "":
-		// It means "I have that" to some and "this contradicts what I have" to others, so the target is asked.
+		// To some targets 409 means "I have it", to others "it contradicts what I have".
 		if known, err := p.reconcile(ctx, event); err != nil || known.Done {
 			return known.Effect, err
 		}
@@ -236,7 +228,7 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (known handl
 		return known, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {
-		// The question was refused, not the message: what became of that is not known.
+		// The question was refused, not the message: the outcome of the message is unknown.
 		return known, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
 	return known, err
@@ -244,9 +236,9 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (known handl
 
 // Endpoints posts to the addresses that third parties have registered, each with limits of its own.
 type Endpoints struct {
-	like   Config // of each of them, but where it is and what signs
+	like   Config // of each endpoint, without its URL and secrets
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Watcher sees what endpoints answer, without which of them; nil: nobody does.
+	// Watcher sees the answers of all endpoints under one name; optional.
 	Watcher Watcher
 
 	mu    sync.Mutex            // while a target is made
@@ -255,8 +247,7 @@ type Endpoints struct {
 
 var _ endpoints.Poster = (*Endpoints)(nil)
 
-// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http, for
-// development.
+// NewEndpoints returns an Endpoints. private allows any address and http, for development.
 func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *Endpoints {
 	like := of.Target()
 	like.Internal = private
@@ -270,9 +261,7 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 func (e *Endpoints) Close() { (&http.Client{Transport: e.like.Transport}).CloseIdleConnections() }
 
 // Post implements endpoints.Poster.
-func (e *Endpoints) Post(
-	ctx context.Context, to endpoints.Address, id string, body []byte,
-) (status int, err error) {
+func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, body []byte) (int, error) {
 	t, err := e.target(to)
 	if err != nil {
 		return 0, err
@@ -281,7 +270,7 @@ func (e *Endpoints) Post(
 	return answer.Status, err
 }
 
-// target keeps its limits where the secrets have changed, and not where the address has.
+// target keeps an endpoint's limits while its address is the same, also with other secrets.
 func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -303,8 +292,7 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	return t, nil
 }
 
-// Check implements endpoints.Poster. It refuses what a connection, which is checked again, would be refused
-// to now.
+// Check implements endpoints.Poster. It refuses an address to which Post would not connect now.
 func (e *Endpoints) Check(ctx context.Context, address string) error {
 	at, err := url.Parse(address)
 	switch {
@@ -313,9 +301,8 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 	case at.Scheme != "https" && (at.Scheme != "http" || !e.like.Target.Internal):
 		return fmt.Errorf("%w: an endpoint is called by https", audit.ErrInvalid)
 	case at.User != nil, at.RawQuery != "", at.ForceQuery, at.Fragment != "":
-		// Lists and logs show the URL, and what stands there is often a password.
-		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed",
-			audit.ErrInvalid)
+		// Lists and logs show the URL, and these parts often hold a password.
+		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment", audit.ErrInvalid)
 	case e.like.Target.Internal:
 		return nil
 	}

@@ -2,11 +2,9 @@ package delivery_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -52,7 +50,7 @@ func event() handler.Event {
 	}
 }
 
-// service is a target at an address of this machine, without limits.
+// service is a target on this machine, without limits.
 var service = catalog.Target{
 	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true,
 	Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute},
@@ -63,7 +61,7 @@ var payment = catalog.Post{
 	Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}",
 }
 
-// at is a target without limits at an address of this machine, unless the test says otherwise.
+// at is the target of a configuration, by default service.
 func at(t testing.TB, config delivery.Config) *delivery.Target {
 	t.Helper()
 	if config.Target.Name == "" {
@@ -83,7 +81,7 @@ type exchange func(*http.Request) (*http.Response, error)
 
 func (e exchange) RoundTrip(r *http.Request) (*http.Response, error) { return e(r) }
 
-// offline is the target, as declare changes it, without a network and in the time of its test.
+// offline is service, as declare changes it, without a network and on the clock of its test.
 func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *delivery.Target {
 	t.Helper()
 	declared := service
@@ -106,17 +104,17 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-// recorded serves a callee that checks each signature, and keeps what it is sent: method, path, key, type,
-// user, body.
+// recorded serves a callee that checks signatures, and keeps the requests: method, path, key, type, user,
+// body.
 func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
 	t.Helper()
 	verifier := filetest.Must(signature.NewVerifier(scheme, []string{secret}, time.Second, clock))(t)
 	requests = new([]string)
 	return callee(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || verifier.Verify(r.Header.Values, body) != nil || scheme == signature.Standard &&
-			r.Header.Get("Webhook-Id") == "" {
-			t.Error("the signature is not over what arrived")
+		noID := scheme == signature.Standard && r.Header.Get("Webhook-Id") == ""
+		if err != nil || verifier.Verify(r.Header.Values, body) != nil || noID {
+			t.Error("the signature is not that of the request")
 		}
 		user, password, _ := r.BasicAuth()
 		*requests = append(*requests, strings.Join([]string{
@@ -126,19 +124,16 @@ func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string,
 	}), requests
 }
 
-func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
+func TestEveryAttemptPostsTheDocumentedRequest(t *testing.T) {
 	t.Parallel()
 	const standard = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	items := []contract.Item{{ProductID: "p", Quantity: 1}}
 	order := handler.Event{
 		Queue: "paynow-events", Tenant: "acme", ID: "evt\r\nX-Other: 2", Type: contract.OrderPaid,
 		CorrelationID: "order-9",
 		Body: contract.Of(&contract.Payment{
 			EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
-			Data: contract.PaymentData{
-				Order: &contract.Order{
-					ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}},
-				},
-			},
+			Data: contract.PaymentData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: items}},
 		}),
 	}
 	renewal, paid := event().CalleeKey(), order.CalleeKey()
@@ -147,13 +142,12 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 		secret string
 		post   catalog.Post
 		event  handler.Event
-		want   string // the begin of the request
+		want   string // the beginning of the request
 	}
 	filetest.Each(t, map[string]row{
 		"an update": {
-			catalog.SchemeGeneric, secret, payment, event(), `POST /billing/v1/webhooks/payment [` + renewal +
-				`] application/json alice:hush ` +
-				`{"event_id":"` + renewal +
+			catalog.SchemeGeneric, secret, payment, event(),
+			`POST /billing/v1/webhooks/payment [` + renewal + `] application/json alice:hush {"event_id":"` + renewal +
 				`","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",` +
 				`"correlation_id":"sub-7","created_at":"2026-11-20T08:59:58Z",` +
 				`"payload":{"subscription_id":"sub-7","order_id":"order-9","currency":"EUR","amount":"9.90","cycle":2}}`,
@@ -171,11 +165,9 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 		declared.Scheme = test.scheme
 		url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
 		url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
-		post := at(t, delivery.Config{
-			Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)},
-		}).Post(test.post)
-		require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat,
-			"a target without a question applies a key once")
+		config := delivery.Config{Target: declared, BaseURL: url, Secrets: []string{test.secret}}
+		post := at(t, config).Post(test.post)
+		require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "such a target applies a key once")
 		require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
 		for attempt := range 2 {
 			test.event.Attempt, test.event.Try = attempt+1, attempt
@@ -186,8 +178,7 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 	})
 }
 
-// TestAskedWhatBecameOfIt: that there is no such event is what was asked, and no failure of the target.
-func TestAskedWhatBecameOfIt(t *testing.T) {
+func TestAnswersToReconcileHaveTheirMeanings(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		statuses []int
@@ -195,27 +186,26 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 		opens    bool   // the breaker
 	}
 	filetest.Each(t, map[string]row{
-		"it has it":                     {[]int{200}, "", false},
-		"it has not, or cannot be said": {[]int{404, 405, 501}, "", false},
-		"it does not know us":           {[]int{401, 403}, "callee_unauthorized_", true},
-		"it has no time for us":         {[]int{425, 429}, "callee_busy_", true},
-		"it waited for us too long":     {[]int{408}, "callee_timeout_", true},
-		"it failed":                     {[]int{500, 503}, "callee_failed_", true},
-		"it says neither yes nor no":    {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
-		"it says what nobody knows":     {[]int{600}, "callee_unclear_", true},
+		"it has the event":               {[]int{200}, "", false},
+		"it has not, or cannot be asked": {[]int{404, 405, 501}, "", false},
+		"it does not authorize":          {[]int{401, 403}, "callee_unauthorized_", true},
+		"it is busy":                     {[]int{425, 429}, "callee_busy_", true},
+		"the request was too slow":       {[]int{408}, "callee_timeout_", true},
+		"it failed":                      {[]int{500, 503}, "callee_failed_", true},
+		"its answer is unclear":          {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
+		"its status is unknown":          {[]int{600}, "callee_unclear_", true},
 	}, func(t *testing.T, test row) {
 		odd := event()
 		odd.ID = "../../admin"
 		for _, status := range test.statuses {
 			asked := 0
-			target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} },
-				func(r *http.Request) (*http.Response, error) {
-					require.Len(t, r.Header, 4,
-						"signature and time, agent and what it accepts: a question changes nothing, and has no key")
-					require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
-					asked++
-					return answers(status, nil)(r)
-				})
+			breaker := func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }
+			target := offline(t, breaker, func(r *http.Request) (*http.Response, error) {
+				require.Len(t, r.Header, 4, "signature, time, User-Agent and Accept, but no Idempotency-Key")
+				require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
+				asked++
+				return answers(status, nil)(r)
+			})
 			known, err := target.Post(payment).Reconcile(t.Context(), odd)
 			require.Equal(t, status == 200, known.Done, status)
 			require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
@@ -223,7 +213,7 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.EqualError(t, err, test.want+strconv.Itoa(status))
-				require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
+				require.False(t, retry.Decide(err).Class.Terminal(), "an unknown outcome is not terminal")
 			}
 			_, _ = target.Post(payment).Reconcile(t.Context(), odd)
 			require.Equal(t, test.opens, asked == 1, status)
@@ -231,7 +221,7 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 	})
 }
 
-func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
+func TestConflictIsResolvedByReconcile(t *testing.T) {
 	t.Parallel()
 	unasked := catalog.Post{Target: payment.Target, Path: payment.Path}
 	for sentence, test := range map[string]struct {
@@ -239,11 +229,11 @@ func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 		known int // the answer to the question
 		want  string
 	}{
-		"the target has the event":          {payment, http.StatusOK, ""},
-		"the target does not have it":       {payment, http.StatusNotFound, "callee_refused_409"},
-		"the target cannot be asked now":    {payment, http.StatusServiceUnavailable, "callee_failed_503"},
-		"the target answers that with that": {payment, http.StatusConflict, "callee_unclear_409"},
-		"the target cannot be asked":        {unasked, http.StatusOK, "callee_refused_409"},
+		"the target has the event":       {payment, http.StatusOK, ""},
+		"the target does not have it":    {payment, http.StatusNotFound, "callee_refused_409"},
+		"the target cannot be asked now": {payment, http.StatusServiceUnavailable, "callee_failed_503"},
+		"the target answers 409 again":   {payment, http.StatusConflict, "callee_unclear_409"},
+		"the target cannot be asked":     {unasked, http.StatusOK, "callee_refused_409"},
 	} {
 		result, err := offline(t, nil, func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
@@ -260,7 +250,7 @@ func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
+func TestInvalidRequestIsAPermanentErrorAndNotSent(t *testing.T) {
 	t.Parallel()
 	_, err := offline(t, nil, nil).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "a\r\nb"})
 	require.EqualError(t, err, "key_invalid")
@@ -271,107 +261,48 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 	filetest.Each(t, map[string]row{
 		"no body": {func(e *handler.Event) { e.Body = contract.Body{} }, "body_expected"},
 		"no subscription": {
-			func(e *handler.Event) { envelopeOf(e.Body).Payload.SubscriptionID = "" }, "subscription_id_missing",
+			func(e *handler.Event) { payloadOf(*e).SubscriptionID = "" }, "subscription_id_missing",
 		},
-		"a string that is not text": {
-			func(e *handler.Event) { envelopeOf(e.Body).Payload.Status = "\xff" }, "body_not_encodable",
-		},
+		"invalid UTF-8": {func(e *handler.Event) { payloadOf(*e).Status = "\xff" }, "body_not_encodable"},
 	}, func(t *testing.T, test row) {
 		bad := event()
 		test.change(&bad)
-		_, err := offline(t, nil, func(*http.Request) (*http.Response, error) {
+		unsent := offline(t, nil, func(*http.Request) (*http.Response, error) {
 			t.Error("it was sent")
 			return nil, nil
-		}).Post(payment).Do(t.Context(), bad)
+		})
+		_, err := unsent.Post(payment).Do(t.Context(), bad)
 		require.EqualError(t, err, test.want)
 		require.True(t, retry.Decide(err).Class.Terminal())
 	})
 }
 
-func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
+func TestInvalidConfigurationIsRefusedAndNotPrinted(t *testing.T) {
 	t.Parallel()
-	good := delivery.Config{
-		Target: service, BaseURL: "https://subscriptions.example", Secrets: []string{secret}, Now: clock,
+	const good = "https://subscriptions.example"
+	made := func(url, secret string) error {
+		config := delivery.Config{Target: service, BaseURL: url, Secrets: []string{secret}, Now: clock}
+		return filetest.ErrorOf(delivery.New(config))
 	}
-	require.NoError(t, filetest.ErrorOf(delivery.New(good)))
-	for name, change := range map[string]func(*delivery.Config){
-		"no URL":         func(c *delivery.Config) { c.BaseURL = "" },
-		"no scheme":      func(c *delivery.Config) { c.BaseURL = "hush.example" },
-		"another scheme": func(c *delivery.Config) { c.BaseURL = "ftp://hush.example" },
-		"no host":        func(c *delivery.Config) { c.BaseURL = "http:///hush" },
-		"not a URL":      func(c *delivery.Config) { c.BaseURL = "http://alice:hush@%zz" },
-		"a query":        func(c *delivery.Config) { c.BaseURL = "http://hush.example?key=hush" },
-		"a short secret": func(c *delivery.Config) { c.Secrets = []string{"hush"} },
+	require.NoError(t, made(good, secret))
+	for name, err := range map[string]error{
+		"no URL": made("", secret), "no scheme": made("hush.example", secret),
+		"another scheme": made("ftp://hush.example", secret), "no host": made("http:///hush", secret),
+		"not a URL": made("http://alice:hush@%zz", secret), "a query": made("http://hush.example?key=hush", secret),
+		"a short secret": made(good, "hush"),
 	} {
-		bad := good
-		change(&bad)
-		_, err := delivery.New(bad)
 		require.Error(t, err, name)
 		require.NotContains(t, err.Error(), "hush", name)
 	}
 }
 
-// A dialler's own timeout looks like a deadline, but nothing was sent.
-func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
-	t.Parallel()
-	for want, reason := range map[string]error{
-		"callee_unreachable": &net.OpError{
-			Op: "dial", Net: "tcp", Err: context.DeadlineExceeded,
-		},
-		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
-	} {
-		silent := offline(t, nil, func(*http.Request) (*http.Response, error) { return nil, reason })
-		require.EqualError(t, filetest.ErrorOf(silent.Post(payment).Do(t.Context(), event())), want)
-	}
-}
-
-func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
-	t.Parallel()
-	post := func(target string, form catalog.Form) catalog.Handler {
-		p := catalog.Post{Target: target, Path: "/" + string(form), Form: form}
-		return catalog.Handler{Name: target + string(form), Post: p}
-	}
-	registry := handler.NewRegistry()
-	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry,
-		&catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "on", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{
-				"single": post(service.Name, catalog.Single), "lines": post(service.Name, catalog.NDJSON),
-				"elsewhere": post("missing", catalog.Single),
-			}},
-			{
-				ID: "also", Enabled: true, Pool: "own",
-				Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)},
-			},
-			{ID: "off", Pool: "own", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
-			{
-				ID: "others", Enabled: true, Pool: "other",
-				Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)},
-			},
-		}}, "own", nil)
-	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
-		h, ok := registry.Lookup(service.Name + string(form))
-		require.True(t, ok)
-		plan := filetest.Must(h.Leased.Plan(t.Context(), event()))(t)
-		require.Len(t, plan.Calls, 1)
-		call := plan.Calls[0]
-		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()},
-			[]string{call.Target, call.Method, call.Path, call.ID})
-		require.True(t, strings.HasSuffix(string(call.Body), ends))
-		require.EqualError(t, filetest.ErrorOf(h.Leased.Plan(t.Context(), handler.Event{})), "body_expected")
-	}
-	for _, name := range []string{"missing", service.Name + string(catalog.Bulk)} {
-		_, ok := registry.Lookup(name)
-		require.False(t, ok, name)
-	}
-}
-
-func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
+func TestErrorRepeatsNothingOfAnAnswerButItsStatus(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		status := rapid.IntRange(200, 999).Draw(t, "status")
 		word := "hush" + hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "word"))
-		header := rapid.SampledFrom(
-			[]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
+		headers := []string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}
+		header := rapid.SampledFrom(headers).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
 			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example",
 			Secrets: []string{word + secret}, Now: clock,
@@ -384,7 +315,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		})
 		require.NoError(t, err)
 		e := event()
-		envelopeOf(e.Body).Payload.Status = word
+		payloadOf(e).Status = word
 		result, err := webhook.Post(payment).Do(t.Context(), e)
 		if err == nil {
 			require.Equal(t, delivery.Delivered, result.Result)
@@ -399,7 +330,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 	})
 }
 
-func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
+func TestRetryAfterOfACalleeIsRead(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status int
@@ -407,14 +338,11 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		want   time.Duration
 	}{
 		{429, "1200", 20 * time.Minute},
-		{503, "30", 30 * time.Second}, // in seconds
-		// by a date
+		{503, "30", 30 * time.Second},
 		{429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour},
 		{503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour},
-		// which has passed
-		{429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},
-		// a day at most
-		{429, "90000", 24 * time.Hour},
+		{429, "Fri, 20 Nov 2026 08:00:00 GMT", 0}, // in the past
+		{429, "90000", 24 * time.Hour},            // a day at most
 		{429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour},
 		{429, "99999999999999999999999", 24 * time.Hour},
 		{429, "", 0},
@@ -423,23 +351,23 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		{500, "1200", 0},
 		{308, "1200", 0},
 		{413, "1200", 0},
-		{422, "1200", 0}, // where it may not
+		{422, "1200", 0}, // statuses without the header
 	} {
-		handlers := at(t,
-			delivery.Config{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}).Post(payment)
+		answer := answers(test.status, http.Header{"Retry-After": {test.header}})
+		handlers := at(t, delivery.Config{Transport: answer}).Post(payment)
 		_, err := handlers.Do(t.Context(), event())
 		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {
 			_, err = handlers.Reconcile(t.Context(), event())
-			require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
+			require.Equal(t, test.want, retry.Asked(err), "also in Reconcile")
 		}
 	}
 }
 
-func envelopeOf(body contract.Body) *contract.Envelope {
-	m, err := contract.As[*contract.Envelope](body)
+func payloadOf(e handler.Event) *contract.Payload {
+	m, err := contract.As[*contract.Envelope](e.Body)
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return &m.Payload
 }

@@ -39,9 +39,8 @@ func posting(t *testing.T, private bool) *delivery.Endpoints {
 	return e
 }
 
-// TestEndpointIsSignedForWithItsNewAndItsOldSecret: while it goes over from the one to the other it knows
-// either.
-func TestEndpointIsSignedForWithItsNewAndItsOldSecret(t *testing.T) {
+// An endpoint that changes its secret knows only one of the two.
+func TestRequestToAnEndpointIsSignedWithItsNewAndItsOldSecret(t *testing.T) {
 	t.Parallel()
 	for knows, signs := range map[string][]string{newSecret: {newSecret}, oldSecret: {newSecret, oldSecret}} {
 		url, requests := recorded(t, signature.Standard, knows)
@@ -58,9 +57,9 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 	e := posting(t, false)
 	e.Resolve(func(_ context.Context, host string) ([]netip.Addr, error) {
 		found := map[string][]string{
-			"partner.example": {"93.184.216.34", "2606:2800:220:1::1"}, "inside.example": {"10.1.2.3"},
-			"both.example":     {"93.184.216.34", "::1"},
-			"metadata.example": {"169.254.169.254"}, "localhost": {"127.0.0.1"}, "none.example": {},
+			"partner.example": {"93.184.216.34", "2606:2800:220:1::1"}, "both.example": {"93.184.216.34", "::1"},
+			"inside.example": {"10.1.2.3"}, "metadata.example": {"169.254.169.254"}, "localhost": {"127.0.0.1"},
+			"none.example": {},
 		}[host]
 		if found == nil {
 			return nil, errors.New("a foreign text with " + host)
@@ -81,8 +80,7 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 		},
 		"an address that is not public": {
 			"https://inside.example/", "https://both.example/", "https://metadata.example/", "https://localhost/",
-			"https://127.0.0.1/",
-			"https://[::1]/", "https://[::ffff:169.254.169.254]/", "https://[fe80::1%25eth0]/",
+			"https://127.0.0.1/", "https://[::1]/", "https://[::ffff:169.254.169.254]/", "https://[fe80::1%25eth0]/",
 		},
 		"the host was not found": {"https://none.example/", "https://nowhere.example/"},
 	} {
@@ -98,43 +96,43 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 		}
 	}
 	inside := endpoints.Address{ID: "p", URL: callee(t, nil), Secrets: []string{newSecret}}
-	_, err := e.Post(t.Context(), inside, "evt-1", nil) // where a name leads may change after a registration
+	_, err := e.Post(t.Context(), inside, "evt-1", nil) // a host's address may change after the registration
 	require.EqualError(t, err, "callee_unreachable: address not public")
 	require.NoError(t, posting(t, true).Check(t.Context(), "http://127.0.0.1:9000/hooks"), "for development")
 	require.Error(t, posting(t, true).Check(t.Context(), "ftp://127.0.0.1:9000/hooks"))
 }
 
-func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
+func TestBreakerOfAFailingEndpointDoesNotAffectTheOthers(t *testing.T) {
 	t.Parallel()
 	const failed, resting = "callee_failed_503", "callee_resting"
 	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	well := callee(t, func(http.ResponseWriter, *http.Request) {})
-	e := posting(t, true)
+	e, earlier, both, later := posting(t, true), []string{oldSecret}, []string{newSecret, oldSecret},
+		[]string{newSecret}
 	for i, step := range []struct {
 		id, url string
 		secrets []string
 		want    string
 	}{
-		{"a", down, []string{oldSecret}, failed},
-		{"a", down, []string{oldSecret}, failed},
-		{"a", down, []string{oldSecret}, resting},
-		{"a", down, []string{newSecret, oldSecret}, resting}, // another secret is no other address
-		{"b", well, []string{newSecret}, ""},
-		{"b", down, []string{newSecret}, failed}, // another address is
-		{"c", down, []string{newSecret}, failed},
-		{"a", down, []string{newSecret}, resting},
-		// it takes the place of b, the one used longest ago
-		{"d", down, []string{newSecret}, failed},
-		{"d", down, []string{newSecret}, failed},
-		{"c", down, []string{newSecret}, failed},
-		{"a", down, []string{newSecret}, resting},
-		{"b", well, []string{newSecret}, ""},
-		{"d", down, []string{newSecret}, failed}, // forgotten
+		{"a", down, earlier, failed},
+		{"a", down, earlier, failed},
+		{"a", down, earlier, resting},
+		{"a", down, both, resting}, // another secret keeps the breaker
+		{"b", well, later, ""},
+		{"b", down, later, failed}, // another address does not
+		{"c", down, later, failed},
+		{"a", down, later, resting},
+		{"d", down, later, failed}, // it replaces b, the one used longest ago
+		{"d", down, later, failed},
+		{"c", down, later, failed},
+		{"a", down, later, resting},
+		{"b", well, later, ""},
+		{"d", down, later, failed}, // forgotten
 	} {
-		_, err := e.Post(t.Context(), endpoints.Address{ID: step.id, URL: step.url, Secrets: step.secrets},
-			"evt-1", nil)
+		to := endpoints.Address{ID: step.id, URL: step.url, Secrets: step.secrets}
+		_, err := e.Post(t.Context(), to, "evt-1", nil)
 		if step.want == "" {
 			require.NoError(t, err, i)
 			continue
@@ -143,17 +141,15 @@ func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 	}
 }
 
-// limited is a target with limits, in the time of its test's bubble.
+// limited is a target with limits, on the clock of its test's bubble.
 type limited struct {
 	*delivery.Target
 	status, asked int
-	// seen is what its watcher has seen.
-	seen []string
-	// holds has the next request wait for its answer, or for its caller to leave.
-	holds  bool
-	answer chan int
-	leave  context.CancelFunc
-	ended  chan error
+	seen          []string // by its watcher
+	holds         bool     // the next request waits for its answer, or for its caller to leave
+	answer        chan int
+	leave         context.CancelFunc
+	ended         chan error
 }
 
 func limit(t *testing.T, change func(*catalog.Target)) *limited {
@@ -190,14 +186,12 @@ const (
 	leaves   move = "the caller of that request leaves"
 )
 
-// step is a move after a time, the answer that the target would give, the reason of the error, and how long
-// the message is then to wait.
 type step struct {
 	after  time.Duration
 	move   move
-	status int
-	want   string
-	wait   time.Duration
+	status int           // that the target would answer
+	want   string        // the reason of the error
+	wait   time.Duration // of the message
 }
 
 func (l *limited) make(t *testing.T, s step) error {
@@ -226,7 +220,7 @@ func (l *limited) make(t *testing.T, s step) error {
 	}
 }
 
-func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
+func TestLimitsOfATargetHoldBackItsRequests(t *testing.T) {
 	t.Parallel()
 	const failed, resting, rested = "callee_failed_503", "callee_resting", time.Minute + 1
 	breaks := func(failures int) func(*catalog.Target) {
@@ -237,41 +231,36 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 		steps   []step
 	}
 	filetest.Each(t, map[string]row{
-		"a target is asked no more often than its rate": {
-			func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
-				{status: 200},
-				{status: 200},
-				{status: 200},
-				// that reserved nothing
-				{want: "callee_rate", wait: 500 * time.Millisecond},
-				{want: "callee_rate", wait: 500 * time.Millisecond},
-				{after: 500 * time.Millisecond, status: 200},
-				{want: "callee_rate", wait: 500 * time.Millisecond},
-			},
-		},
-		"a target has no more requests at once than it takes": {
-			func(c *catalog.Target) { c.Concurrency = 1 }, []step{
-				{move: begins}, {want: "callee_crowded"}, {move: answered, status: 200}, {status: 200},
-			},
-		},
-		"a target that fails is left alone": {breaks(3), []step{
+		"the rate of requests": {func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
+			{status: 200},
+			{status: 200},
+			{status: 200},
+			{want: "callee_rate", wait: 500 * time.Millisecond}, // it reserves nothing
+			{want: "callee_rate", wait: 500 * time.Millisecond},
+			{after: 500 * time.Millisecond, status: 200},
+			{want: "callee_rate", wait: 500 * time.Millisecond},
+		}},
+		"the number of concurrent requests": {func(c *catalog.Target) { c.Concurrency = 1 }, []step{
+			{move: begins}, {want: "callee_crowded"}, {move: answered, status: 200}, {status: 200},
+		}},
+		"the breaker of a failing target": {breaks(3), []step{
 			{status: 503, want: failed},
 			{status: 408, want: "callee_timeout_408"},
-			{status: 422, want: "callee_refused_422"}, // an answer about the message: the target is well
+			{status: 422, want: "callee_refused_422"}, // the refusal of a message is no failure
 			{status: 503, want: failed},
 			{status: 401, want: "callee_unauthorized_401"},
 			{status: 429, want: "callee_busy_429"},
 			{want: resting, wait: time.Minute},
 			{after: 20 * time.Second, want: resting, wait: 40 * time.Second},
 			{after: 40*time.Second + 1, status: 503, want: failed},
-			{want: resting, wait: time.Minute}, // one a rest
+			{want: resting, wait: time.Minute}, // one request for each rest
 			{after: rested, status: 410, want: "callee_gone_410"},
-			{status: 200}, // it answers again
+			{status: 200}, // the breaker is closed
 			{status: 503, want: failed},
 			{status: 503, want: failed},
 			{status: 200},
 		}},
-		"an open breaker lets one request through, and the others wait for what becomes of it": {breaks(1), []step{
+		"an open breaker lets one request through, and the others wait for its result": {breaks(1), []step{
 			{status: 503, want: failed},
 			{after: rested, move: begins},
 			{want: resting, wait: time.Minute},
@@ -288,34 +277,34 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 			{move: leaves, want: "canceled"},
 			{status: 200},
 		}},
-		"a failure of a request that was sent before the breaker opened does not lengthen the rest": {
-			breaks(1), []step{
-				{move: begins},
-				{status: 503, want: failed},
-				{after: 30 * time.Second, move: answered, status: 503, want: failed},
-				{want: resting, wait: 30 * time.Second},
-			},
-		},
+		"a failure of a request from before the breaker opened does not lengthen the rest": {breaks(1), []step{
+			{move: begins},
+			{status: 503, want: failed},
+			{after: 30 * time.Second, move: answered, status: 503, want: failed},
+			{want: resting, wait: 30 * time.Second},
+		}},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limit(t, test.declare)
-			for i, s := range test.steps {
-				<-time.After(s.after)
-				asked := l.asked
-				err := l.make(t, s)
-				if s.want == "" {
-					require.NoError(t, err, i)
-					continue
-				}
-				verdict := retry.Decide(err)
-				require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
-				if s.status == 0 && s.move == posts {
-					require.False(t, verdict.Counts, "what was not sent was not tried")
-					require.Equal(t, asked, l.asked, i)
-				}
-			}
-		})
+		synctest.Test(t, func(t *testing.T) { limit(t, test.declare).makeAll(t, test.steps) })
 	})
+}
+
+func (l *limited) makeAll(t *testing.T, steps []step) {
+	t.Helper()
+	for i, s := range steps {
+		<-time.After(s.after)
+		asked := l.asked
+		err := l.make(t, s)
+		if s.want == "" {
+			require.NoError(t, err, i)
+			continue
+		}
+		verdict := retry.Decide(err)
+		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
+		if s.status == 0 && s.move == posts {
+			require.False(t, verdict.Counts, "without a request there is no attempt")
+			require.Equal(t, asked, l.asked, i)
+		}
+	}
 }
 
 func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
@@ -340,7 +329,6 @@ func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
 		require.Equal(t, []string{
 			"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s",
 			"service 200  0s",
-		}, l.seen,
-			"what was not sent has no answer")
+		}, l.seen, "what was not sent has no answer")
 	})
 }

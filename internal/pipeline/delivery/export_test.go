@@ -16,13 +16,12 @@ func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
 	return own
 }
 
-// Resolve has an Endpoints take the addresses of hosts from a test.
+// Resolve replaces the lookup of hosts.
 func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]netip.Addr, error)) {
 	e.lookup = func(ctx context.Context, _, host string) ([]netip.Addr, error) { return lookup(ctx, host) }
 }
 
 // Public reports whether an address may be dialled for a target that is not internal.
 func Public(address netip.Addr) bool {
-	// net dials what it unmaps
 	return public("tcp6", netip.AddrPortFrom(address.Unmap(), 0).String(), nil) == nil
 }

@@ -20,13 +20,12 @@ import (
 	"billhook/internal/retry"
 )
 
-// limits spare a target. They are those of one instance.
+// limits protect a target from the requests of this instance.
 type limits struct {
 	slots   *semaphore.Weighted
 	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
-	// until is when an open breaker lets a request through again, and since is since when one is not closed, in
-	// nanoseconds since 1970.
+	// until is the end of an open breaker's rest, and since when it is not closed, in nanoseconds since 1970.
 	until, since atomic.Int64
 }
 
@@ -43,12 +42,12 @@ func newLimits(of Config) *limits {
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return t.Breaker.Failures > 0 && int64(c.ConsecutiveFailures) >= int64(t.Breaker.Failures)
 		},
-		// A refusal of a message is an answer, and no failure of the target.
+		// The refusal of a message is no failure of the target.
 		IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
-		// The caller has left, which says nothing of the target.
+		// A caller that left says nothing about the target.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			if from == gobreaker.StateClosed { // a rest that is repeated is still the same failure
+			if from == gobreaker.StateClosed { // a repeated rest belongs to the same failure
 				l.since.Store(now().UnixNano())
 			}
 			if to == gobreaker.StateOpen {
@@ -59,7 +58,7 @@ func newLimits(of Config) *limits {
 	return l
 }
 
-// within sends where the limits let it.
+// within sends a request within the limits.
 func (t *Target) within(ctx context.Context, send func() (Answer, error)) (Answer, error) {
 	l, now := t.limits, t.config.Now()
 	reserved := l.rate.ReserveN(now, 1)
@@ -77,7 +76,7 @@ func (t *Target) within(ctx context.Context, send func() (Answer, error)) (Answe
 	defer l.slots.Release(1)
 	answer, err := l.breaker.Execute(send)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
-		// While one request finds out, the others wait as long as if it had failed.
+		// While one request tries the target, the others wait as if it had failed.
 		rest := time.Unix(0, l.until.Load()).Sub(t.config.Now())
 		if rest <= 0 {
 			rest = t.config.Target.Breaker.Rest
@@ -87,7 +86,7 @@ func (t *Target) within(ctx context.Context, send func() (Answer, error)) (Answe
 	return answer, err
 }
 
-// transport bounds the steps that end in "unreachable"; the target's total timeout bounds a whole exchange.
+// transport bounds connecting and the headers; the target's total timeout bounds a whole exchange.
 func transport(t catalog.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment
@@ -105,7 +104,7 @@ func transport(t catalog.Target) *http.Transport {
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 32 << 10,
 		DisableCompression:     true, // a small body could become a large one
-		// Its default is four megabytes for each unread answer, and to wait on a silent connection for ever.
+		// By default an unread answer takes four megabytes, and a silent connection is never closed.
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20,
 			SendPingTimeout: 15 * time.Second, PingTimeout: t.Timeouts.Connect,
@@ -115,10 +114,10 @@ func transport(t catalog.Target) *http.Transport {
 
 var errNotPublic = errors.New("address not public")
 
-// internet has the addresses that are not somebody's on it, by the registries of IANA.
+// internet refuses the addresses that are not public, by the registries of IANA.
 var internet = ssrf.New(ssrf.WithAnyPort())
 
-// public refuses a connection to an address, as it is dialled, that is not a public one.
+// public refuses a connection to an address that is not public, as it is dialled.
 func public(network, address string, c syscall.RawConn) error {
 	if internet.Safe(network, address, c) != nil {
 		return errNotPublic

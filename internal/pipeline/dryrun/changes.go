@@ -24,11 +24,9 @@ import (
 
 // Change is what a write would make of a document.
 type Change struct {
-	// Op is create, set, update, increment or delete.
-	Op string `json:"op"`
-	// Key is the collection and the id, with a slash between them.
-	Key string `json:"key"`
-	// Before are the document's fields as they are, and After as they would be; none where there is no document.
+	Op  string `json:"op"`  // create, set, update, increment or delete
+	Key string `json:"key"` // collection/id
+	// Before are the document's fields as they are, and After as they would be; none without a document.
 	Before map[string]jsontext.Value `json:"before,omitempty"`
 	After  map[string]jsontext.Value `json:"after,omitempty"`
 }
@@ -49,31 +47,29 @@ var ops = map[store.Op]string{
 	store.OpDelete: "delete",
 }
 
-// Commits is the reason of a handler that would commit by itself, against its contract.
+// Commits is the reason of a handler that commits by itself, against its contract.
 const Commits = "handler_commits"
 
 type readOnly struct{ store.Store }
 
-// ReadOnly returns the store, for a worker that is to try messages: it reads, and refuses every commit.
+// ReadOnly returns the store for a worker that tries messages: it reads, and refuses every commit.
 func ReadOnly(s store.Store) store.Store { return readOnly{s} }
 
 func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) {
 	return nil, retry.Permanent(Commits, nil)
 }
 
-// Effects is the store of a trial's records: it takes no writes, and shows in the trial what they would
-// change.
+// Effects is the store of a trial's records: it writes nothing, and adds to the trial what would change.
 type Effects struct {
 	store.Store
-	trial *Trial
-	// Failed is why nothing is known of the effect.
-	Failed error
+	trial  *Trial
+	Failed error // why nothing is known of the effect
 }
 
 // On returns the store in which the trial's effect is committed.
 func (t *Trial) On(s store.Store) *Effects { return &Effects{Store: s, trial: t} }
 
-// Get reads a document. No event waits for its next attempt.
+// Get reads a document. A record is read as if its next attempt were due.
 func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error) {
 	doc, err := e.Store.Get(ctx, key)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -86,8 +82,7 @@ func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error
 	return doc, err
 }
 
-// Commit shows what the commit would change, but for what is recorded of the event. The error is as of a
-// store.
+// Commit shows what the commit would change beside the event's record. Its errors are those of a store.
 func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	err := e.trial.show(ctx, e.Store, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
 		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
@@ -123,12 +118,10 @@ func (t *Trial) Asking(h handler.Handler) handler.Handler {
 	}}
 }
 
-// show reads what the writes of an effect would meet, and adds to the trial what they would change, without
-// lanes.
+// show reads the documents that an effect writes, and adds to the trial what would change, without lanes.
 func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Write) error {
 	t.Writes, t.Emits = []Change{}, []Emission{}
-	// The event's record is one of the commit's writes, too.
-	if len(writes) >= store.MaxWrites {
+	if len(writes) >= store.MaxWrites { // the event's record is one more
 		return fmt.Errorf("%w: %d writes beside the record", store.ErrInvalid, len(writes))
 	}
 	if len(writes) > 0 {
@@ -197,11 +190,11 @@ func textOf(body []byte) jsontext.Value {
 	if value := jsontext.Value(body); value.IsValid() {
 		return value
 	}
-	text, _ := jsontext.AppendQuote(nil, body) // what is no UTF-8 becomes so
+	text, _ := jsontext.AppendQuote(nil, body) // it replaces invalid UTF-8
 	return text
 }
 
-// Changed are the names of the fields that a change makes, changes or removes, sorted.
+// Changed are the sorted names of the fields that are added, changed or removed.
 func (c Change) Changed() []string {
 	names := slices.Collect(maps.Keys(c.Before))
 	names = slices.AppendSeq(names, maps.Keys(c.After))
@@ -211,7 +204,7 @@ func (c Change) Changed() []string {
 	})
 }
 
-// String says what becomes of which fields.
+// String lists the fields with their old and new values.
 func (c Change) String() string {
 	text := c.Op + " " + c.Key
 	for _, name := range c.Changed() {
@@ -227,7 +220,7 @@ func (c Change) String() string {
 	return text
 }
 
-// Effects are what it would write, emit and call.
+// Effects are the lines of all writes, emissions and calls.
 func (t Trial) Effects() (lines []string) {
 	for _, w := range t.Writes {
 		lines = append(lines, w.String())

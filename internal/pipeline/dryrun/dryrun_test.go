@@ -22,47 +22,41 @@ import (
 
 var now = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
+func TestWriteIsShownAsWhatItChanges(t *testing.T) {
 	t.Parallel()
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	key := store.Key{Collection: "accounts", ID: "a"}
 	_, err := dryrun.ReadOnly(s).Commit(t.Context(), []store.Write{store.Create(key, nil)})
 	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason, "a store for trials takes no writes")
-	versions, err := s.Commit(t.Context(), []store.Write{
-		store.Create(key, map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true}),
-	})
-	require.NoError(t, err)
+	five := map[string]any{"balance": int64(5)}
+	before := map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true}
+	after := map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}
+	version := filetest.Must(s.Commit(t.Context(), []store.Write{store.Create(key, before)}))(t)[0]
 	absent := store.Key{Collection: "accounts", ID: "b"}
+	minus, too, overflow := map[string]int64{"balance": -2}, map[string]any{"by": "x"},
+		map[string]int64{"balance": math.MaxInt64}
 	for name, test := range map[string]struct {
-		write store.Write
-		// changed are the fields that it makes, changes or removes; or it is refused with an error.
-		changed string
+		write   store.Write
+		changed string // the fields that are added, changed or removed
 		fails   error
 	}{
-		"a create":                  {store.Create(absent, map[string]any{"balance": int64(1)}), "balance", nil},
-		"a create of what is there": {store.Create(key, nil), "", store.ErrStale},
-		"an update": {
-			store.Replace(key, versions[0],
-				map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), "new old", nil,
-		},
-		"an update of what has changed": {store.Replace(key, versions[0]+1, nil), "", store.ErrStale},
-		"an update of nothing":          {store.Replace(absent, 1, nil), "", store.ErrStale},
-		"an increment": {
-			store.Increment(key, map[string]int64{"balance": -2}, map[string]any{"by": "x"}), "balance by", nil,
-		},
-		"an increment of nothing": {store.Increment(absent, map[string]int64{"balance": 2}, nil), "balance", nil},
-		"an increment beyond all numbers": {
-			store.Increment(key, map[string]int64{"balance": math.MaxInt64}, nil), "", store.ErrInvalid,
-		},
-		"a set":                       {store.Set(key, map[string]any{"balance": int64(5)}), "at old secret", nil},
-		"a delete":                    {store.Delete(key, versions[0]), "at balance old secret", nil},
-		"a delete of another version": {store.Delete(key, versions[0]+1), "", store.ErrStale},
-		"a delete of nothing":         {store.Delete(absent, 0), "", nil},
-		"no write at all":             {store.Write{Key: key}, "", store.ErrInvalid},
+		"a create":                     {store.Create(absent, five), "balance", nil},
+		"a create of an existing one":  {store.Create(key, nil), "", store.ErrStale},
+		"an update":                    {store.Replace(key, version, after), "new old", nil},
+		"an update of another version": {store.Replace(key, version+1, nil), "", store.ErrStale},
+		"an update of nothing":         {store.Replace(absent, 1, nil), "", store.ErrStale},
+		"an increment":                 {store.Increment(key, minus, too), "balance by", nil},
+		"an increment of nothing":      {store.Increment(absent, minus, nil), "balance", nil},
+		"an increment that overflows":  {store.Increment(key, overflow, nil), "", store.ErrInvalid},
+		"a set":                        {store.Set(key, five), "at old secret", nil},
+		"a delete":                     {store.Delete(key, version), "at balance old secret", nil},
+		"a delete of another version":  {store.Delete(key, version+1), "", store.ErrStale},
+		"a delete of nothing":          {store.Delete(absent, 0), "", nil},
+		"no write at all":              {store.Write{Key: key}, "", store.ErrInvalid},
 	} {
 		var trial dryrun.Trial
-		_, err := trial.On(s).Commit(t.Context(),
-			[]store.Write{test.write, store.Create(dedupe.Key("orders", "default", "e1"), nil)})
+		record := store.Create(dedupe.Key("orders", "default", "e1"), nil)
+		_, err := trial.On(s).Commit(t.Context(), []store.Write{test.write, record})
 		require.ErrorIs(t, err, test.fails, name)
 		changed := ""
 		for _, c := range trial.Writes {
@@ -73,7 +67,7 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 	}
 	var trial dryrun.Trial
 	_, err = trial.On(s).Commit(t.Context(), make([]store.Write, store.MaxWrites))
-	require.ErrorIs(t, err, store.ErrInvalid, "the record needs its place")
+	require.ErrorIs(t, err, store.ErrInvalid, "the record is one write more")
 	s.FailReads(1)
 	effects := trial.On(s)
 	_, err = effects.Commit(t.Context(), []store.Write{store.Set(key, nil)})
@@ -84,20 +78,14 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	t.Parallel()
 	own := []store.Write{store.Set(store.Key{Collection: "c", ID: "1"}, nil)}
+	call := handler.Call{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")}
 	for want, plan := range map[string]handler.Plan{
-		"calls": {
-			Writes: own, Calls: []handler.Call{
-				{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")},
-			},
-		},
-		"done": {Effect: handler.Effect{Result: "done", Writes: own}},
+		"calls": {Writes: own, Calls: []handler.Call{call}},
+		"done":  {Effect: handler.Effect{Result: "done", Writes: own}},
 	} {
 		var trial dryrun.Trial
-		h := trial.Asking(handler.Handler{
-			Leased: &handler.Leased{
-				Plan: func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil },
-			},
-		})
+		planned := func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil }
+		h := trial.Asking(handler.Handler{Leased: &handler.Leased{Plan: planned}})
 		effect := filetest.Must(h.Tx(t.Context(), handler.Event{Try: 1}))(t)
 		require.Equal(t, []any{2, own, plan.Effect.Result}, []any{trial.Tries, effect.Writes, effect.Result}, want)
 		require.Len(t, trial.Calls, len(plan.Calls))
@@ -111,16 +99,17 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	require.Equal(t, "done", filetest.Must(h.Tx(t.Context(), handler.Event{}))(t).Result)
 }
 
-func TestATrialHasALineForEachEffect(t *testing.T) {
+func TestTrialHasALineForEachEffect(t *testing.T) {
 	t.Parallel()
+	change := dryrun.Change{
+		Op: "update", Key: "c/i",
+		Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
+		After:  map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},
+	}
 	trial := dryrun.Trial{
 		End:   dryrun.End{Outcome: dryrun.Calls, Status: 422, Reason: "refused"},
 		Emits: []dryrun.Emission{{DueAt: now}}, Calls: []handler.Call{{Target: "ledger"}},
-		Writes: []dryrun.Change{{
-			Op: "update", Key: "c/i",
-			Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
-			After:  map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},
-		}},
+		Writes: []dryrun.Change{change},
 	}
 	require.Len(t, trial.Effects(), 3)
 	require.Equal(t, "update c/i, ~ n: 1 -> 2, + new: 4, - old: 3", trial.Effects()[0])

@@ -1,5 +1,5 @@
-// Package dryrun tells what a worker would write, emit and call of a message, without doing it. It owns what
-// a trial shows, and a store that takes no writes. It refuses to decide what a message means: a Worker does.
+// Package dryrun shows what a worker would write, emit and call for a message, without doing it. It owns the
+// result of a trial, and a store that takes no writes. A Worker decides what a message means.
 package dryrun
 
 import (
@@ -19,17 +19,16 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try says what the worker would do of a message, were it delivered now and first of its key. The error is
-	// ErrNoQueue, or says that this is not known now.
+	// Try returns what the worker would do if the message were delivered now, before all others of its key.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 
-// The errors. Any other says that nothing is known now.
+// The errors. With any other error, nothing is known now.
 var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
 	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
 		"The catalog runs no queue of that name or alias.")
-	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
+	// ErrCatalog is wrapped where the given catalog files are refused; the text lists the mistakes.
 	ErrCatalog = console.Refuse(console.Refused, "catalog_refused", "")
 )
 
@@ -38,11 +37,10 @@ type Message struct {
 	contract.Message
 	Queue       string
 	PublishedAt time.Time
-	// From is where it is kept.
-	From From
+	From        From
 }
 
-// From is where a message is kept. The zero From is that of a message that somebody brings.
+// From is the document that holds the message; zero for a message that the caller brings.
 type From struct {
 	Kind string `json:"kind,omitempty"`
 	ID   string `json:"id,omitempty"` // of the document
@@ -50,18 +48,18 @@ type From struct {
 
 func (f From) String() string { return strings.TrimSpace(f.Kind + " " + f.ID) }
 
-// Calls is the outcome of a message whose handler calls another service, which decides what becomes of it.
+// Calls is the outcome of a message whose handler calls another service, on whose answer the outcome depends.
 const Calls retry.Outcome = "calls"
 
-// Trial is what would be done of a message. Views and JSON show the members in this order.
+// Trial is what a worker would do with a message. Views and JSON show the members in this order.
 type Trial struct {
 	Tried
 	// Handler is the handler's name in the catalog; empty: none was reached.
 	Handler string `json:"handler" show:"Handler"`
-	// Attempt is which of the event's attempts it would be; 0: it would be none.
+	// Attempt is the number of the event's attempt; 0: it would not be one.
 	Attempt int `json:"attempt" show:"Attempt"`
 	End
-	// Tries is how often the handler was asked: again after each conflict with what is stored.
+	// Tries is how often the handler was called: again after each conflict with stored data.
 	Tries  int            `json:"tries"`
 	Writes []Change       `json:"writes" show:"Writes"`
 	Emits  []Emission     `json:"emits" show:"Emits"`
@@ -75,21 +73,18 @@ type Tried struct {
 	Tenant      string `json:"tenant" show:"Tenant"`
 	EventType   string `json:"event_type" show:"Type"`
 	OrderingKey string `json:"ordering_key" show:"Ordering key"`
-	// From is where the message is kept.
-	From From `json:"from,omitzero" show:"Kept as"`
+	From        From   `json:"from,omitzero" show:"Kept as"`
 }
 
 // End is what would become of the message.
 type End struct {
-	// Outcome is what would become of the message, and Status the class of its answer.
 	Outcome retry.Outcome `json:"outcome" show:"Would be"`
-	Status  int           `json:"status" show:"Answer"`
-	// Reason is the code of a failure, or of why nothing is to be done; Result that of what would have been
-	// done.
+	Status  int           `json:"status" show:"Answer"` // the class of the answer
+	// Reason is the code of a failure, or of why there is nothing to do; Result that of the effect.
 	Reason string `json:"reason" show:"Reason"`
 	Detail string `json:"detail,omitempty" show:"Detail"`
 	Result string `json:"result" show:"Result"`
-	// Ref is the id of what the event would make, or has made, such as an entry of the books.
+	// Ref is the id of what the event would make, or has made, such as an entry of the ledger.
 	Ref string `json:"ref,omitempty" show:"Makes"`
 }
 
@@ -105,5 +100,5 @@ func (t Trial) Would() string {
 	return strings.TrimSuffix(text+": "+t.Result, ": ")
 }
 
-// Notes say it too.
+// Notes is Would as a sentence.
 func (t Trial) Notes() []string { return []string{"It would be " + t.Would() + "."} }

@@ -17,18 +17,19 @@ type Outcome struct {
 	Err    error
 }
 
-// Batch makes one call of concurrent attempts, which ends by their earliest deadline, and not when one is
-// canceled.
+// Timer starts a timer: c receives when d has passed, unless stop was called.
+type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
+
+// Batch makes one call for concurrent attempts. It ends at their earliest deadline, not when one is canceled.
 type Batch struct {
-	// Queue finds a queue by its id; without a batch in the catalog it has batches of one.
+	// Queue finds a queue by its id; a queue without a batch in the catalog has batches of one.
 	Queue func(id string) (catalog.Queue, bool)
-	// Timer starts a timer: c receives when d has passed, unless stop was called.
-	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
+	Timer Timer
 	// Call returns an outcome for each event, in the same order, or an error for all of them.
 	Call func(ctx context.Context, events []Event) ([]Outcome, error)
 }
 
-// Leased is the handler of a single attempt, which is safe to repeat.
+// Leased is the handler of one attempt; it is safe to repeat.
 func (b Batch) Leased() Leased {
 	g := &gatherer{Batch: b, open: map[string]*gathering{}}
 	return Leased{Do: g.do, SafeToRepeat: true, batched: true}
@@ -48,15 +49,15 @@ type gathering struct {
 var unanswered = retry.Transient("batch_unanswered", nil)
 
 type attempt struct {
-	ctx      context.Context //nolint:containedctx // the call is made of the contexts of its attempts
+	ctx      context.Context //nolint:containedctx // the call needs the contexts of its attempts
 	event    Event
-	taken    atomic.Bool   // by the call, or by itself, which has left before that
+	taken    atomic.Bool   // by the call, or by the attempt itself, which left before
 	done     chan struct{} // closed when outcome or panicked is set
 	outcome  Outcome
 	panicked any
 }
 
-// do is one attempt. It waits for the end of a call that has begun, as if it had made it.
+// do is one attempt. It waits for the end of a call that has begun, as if it had made the call itself.
 func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	a := &attempt{ctx: ctx, event: event, done: make(chan struct{})}
 	g.join(a)

@@ -1,8 +1,9 @@
-// Package handler is the socket of domain packages: an event type of a queue names a handler in the catalog,
-// and the registry holds the function of that name. It refuses to run, retry or record anything.
+// Package handler connects domain packages to queues: the catalog names a handler for each event type, and
+// the registry holds the function of that name. It does not run, retry or record anything.
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,21 +31,19 @@ type Event struct {
 	MessageID     string
 	PublishedAt   time.Time
 	Attempt       int // 1 for the first
-	// Try rises with each conflict of this attempt's commit: what the handler read has changed, and it must look
-	// again.
-	Try int
-	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
-	Body       contract.Body
+	// Try rises with each conflict of this attempt's commit: the handler must read the store again.
+	Try        int
+	Body       contract.Body // decoded; contract.As returns it as the Go type that a handler takes
 	Attributes map[string]string
 }
 
-// CalleeKey is what the event is known by outside, such as its Idempotency-Key.
+// CalleeKey is the event's key in other services, such as its Idempotency-Key.
 func (e Event) CalleeKey() string { return CalleeKey(e.Queue, e.Tenant, e.ID) }
 
-// namespace of the keys; any fixed one would do.
+// namespace of the keys, chosen at random once.
 var namespace = uuid.MustParse("8a0a3c0e-53f4-4c27-9d0b-0f4d1a6f2f57")
 
-// CalleeKey derives the key of an event, whose id is one within its queue and tenant alone.
+// CalleeKey derives the key of an event from its id, which is unique only within its queue and tenant.
 func CalleeKey(queue, tenant, eventID string) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q", queue, tenant, eventID)).String()
 }
@@ -54,45 +53,38 @@ type Effect struct {
 	Writes []store.Write
 	// Emit are committed with the effect and published after it, at least once, in order per ordering key.
 	Emit   []Emission
-	Result string // a short code that the record keeps, such as credited
-	// Ref is the id of what the effect made, which the record and each answer to the event have. Empty: nothing
-	// to name.
-	Ref string
-	// Entry is the id of the entry of the books that the effect makes, for the record alone, where Ref does not
-	// say it.
+	Result string // a short code for the record, such as credited
+	Ref    string // optional id of what the effect made, for the record and each answer to the event
+	// optional id of the ledger entry that the effect makes, for the record, where Ref is another id
 	Entry string
-	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are removed if they still
-	// wait.
+	// Withdraw are the Names of this tenant's and queue's delayed emissions to remove if they still wait.
 	Withdraw []string
-	// Superseded: a later event has been handled before, which is the outcome of what is completed all the same.
+	// Superseded: a later event was handled before. The record is completed with that outcome.
 	Superseded bool
 }
 
 // Emission is a message for a queue or a topic.
 type Emission struct {
-	To          string // the id of a queue or topic that the catalog lists for the handler
-	RoutingKey  string // matched with the bindings of a shared topic; a queue named by To needs none
-	OrderingKey string // keeps messages in order; empty: the message waits for none
-	// Since is when its age, and so its message TTL, begins. Zero: with its own publishing.
-	Since time.Time
-	// Due is when it is published, 30 days ahead at most, and nothing waits behind it; zero: right after the
-	// commit.
+	To          string    // the id of a queue or topic that the catalog lists for the handler
+	RoutingKey  string    // matched with the bindings of a shared topic; a queue named by To needs none
+	OrderingKey string    // keeps messages in order; empty: the message waits for none
+	Since       time.Time // when its age, and so its message TTL, begins; zero: when it is published
+	// Due is when it is published, at most 30 days ahead, out of order; zero: right after the commit.
 	Due time.Time
-	// Name, of one that is Due later, is what to Withdraw it by. While it waits, a second one of its name is a
-	// conflict.
+	// Name lets another event Withdraw an emission with Due. While it waits, its name cannot be used again.
 	Name string
-	// Body has no id and no time of its own: its id follows from the event and its place in Emit.
+	// Body has no id and no time of its own: its id follows from the event and its index in Emit.
 	Body contract.Body
 }
 
-// Emitted is what is remembered of an emission that was committed.
+// Emitted is the record of an emission that was committed.
 type Emitted struct {
 	EventID   string `store:"event_id,required"`
 	EventType string `store:"event_type"`
 	To        string `store:"to"`
 }
 
-// EmittedIDs are the event ids of what was emitted.
+// EmittedIDs are the event ids of emissions.
 func EmittedIDs(all []Emitted) []string {
 	ids := make([]string, len(all))
 	for i, one := range all {
@@ -102,50 +94,45 @@ func EmittedIDs(all []Emitted) []string {
 }
 
 // Tx is a handler whose whole effect is documents. It returns writes and performs none: they are committed
-// with the event's record, or not at all. Where it has read the store, its writes must hold preconditions for
-// that; a failed one calls it again with a higher Try. The retry package's marks say what an error means; an
-// unmarked one is tried again.
+// with the event's record, or not at all. Its writes need preconditions for what it has read; a failed one
+// calls it again with a higher Try. The mark of package retry decides what an error means.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
-// Leased is a handler whose effect is outside: a gateway, another service. It runs under a lease on the
-// event's record, and gives the event's CalleeKey to the other side as the idempotency key. Its writes and
-// emissions are committed with the completion of the record while the lease is held, or not at all. A worker
-// that dies in Do leaves it unknown whether the effect took place: so it either has Reconcile, or declares
-// that it is SafeToRepeat.
+// Leased is a handler whose effect is in another service. It runs under a lease on the event's record, and
+// sends the event's CalleeKey as the idempotency key. Its writes and emissions are committed with the
+// record's completion while the lease is held, or not at all. A worker that dies in Do leaves the effect
+// unknown, so a Leased either has Reconcile or is SafeToRepeat.
 type Leased struct {
 	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side about the event's key before Do is called again. An error leaves that open.
+	// Reconcile asks the other service about the event's key before Do is called again.
 	Reconcile func(ctx context.Context, event Event) (Reconciled, error)
-	// Plan says what Do would do, for people who want to see it first. It neither writes nor calls. nil: it
-	// cannot say.
+	// Plan returns what Do would do, for a trial. It neither writes nor calls. Optional.
 	Plan func(ctx context.Context, event Event) (Plan, error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
-	// ManyPlaces declares that events go to places of their own: where one is down, the others do not wait.
+	// ManyPlaces declares that events have different targets: when one is down, the others' events do not wait.
 	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
 }
 
-// Reconciled says whether an effect took place, and then what Do would have returned.
+// Reconciled is whether an effect took place, and if so what Do would have returned.
 type Reconciled struct {
 	Done   bool
 	Effect Effect
 }
 
-// Plan is what a Leased would do of an event.
+// Plan is what a Leased would do with an event.
 type Plan struct {
-	// Writes are what it would commit before it calls anybody.
-	Writes []store.Write
-	// Calls are the requests that it would make. Where there are none, Effect is what Do would return.
-	Calls  []Call
+	Writes []store.Write // committed before the first call
+	Calls  []Call        // if there are none, Effect is what Do would return
 	Effect Effect
 }
 
-// Call is a request that a handler makes outside. What signs the request is no part of it.
+// Call is a handler's request to another service, without its signature.
 type Call struct {
-	// Target is the catalog's name of the service, or endpoint: and the id of an endpoint.
+	// Target is the catalog's name of the service, or "endpoint:" and the id of an endpoint.
 	Target string         `json:"target" show:"Calls"`
 	Method string         `json:"method" show:"Method"`
 	Path   string         `json:"path" show:"Path"`
@@ -153,7 +140,7 @@ type Call struct {
 	Body   jsontext.Value `json:"body" show:"Body"`
 }
 
-// Typed is the Tx, or a part of a Leased, that gives a handler its body as what it takes.
+// Typed makes a Tx, or a part of a Leased, of a function that takes its body as a Go type.
 func Typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
 	return func(ctx context.Context, event Event) (result R, err error) {
 		body, err := contract.As[B](event.Body)
@@ -168,12 +155,11 @@ func Typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.
 type Handler struct {
 	Tx     Tx
 	Leased *Leased
-	body   reflect.Type // that it takes; nil: any
+	body   reflect.Type // nil: any
 	emits  []string     // the queues and topics that it may emit to
 }
 
-// Registry maps handler names to handlers. Fill it before serving: registration is not safe for concurrent
-// use.
+// Registry maps handler names to handlers. Fill it before serving: registration is not concurrency-safe.
 type Registry struct {
 	handlers map[string]Handler
 }
@@ -181,16 +167,14 @@ type Registry struct {
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// RegisterTx registers a handler of bodies of type B with what it emits to. It panics on an empty or repeated
-// name.
+// RegisterTx registers a handler of bodies of type B. It panics on an empty or repeated name.
 func RegisterTx[B any](
 	r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string,
 ) {
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 
-// RegisterLeased registers a Leased as RegisterTx does a Tx. It panics also without Reconcile and
-// SafeToRepeat.
+// RegisterLeased registers a Leased, like RegisterTx. It also panics without Reconcile and SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, body: reflect.TypeFor[B](), emits: emits})
 }
@@ -200,7 +184,7 @@ func (r *Registry) Tx(name string, h Tx, emits ...string) {
 	r.add(name, Handler{Tx: h, emits: emits})
 }
 
-// Leased registers a handler whose effect is outside, and which takes any body.
+// Leased registers a Leased that takes any body.
 func (r *Registry) Leased(name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, emits: emits})
 }
@@ -224,7 +208,7 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports the mistakes of every enabled queue, all together.
+// Check reports the mistakes of all enabled queues together.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {
@@ -240,14 +224,17 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 				wrong("no handler is registered as %q", h.Name)
 				continue
 			}
-			if emits, listed := slices.Sorted(slices.Values(registered.emits)),
-				slices.Sorted(slices.Values(h.Emits)); !slices.Equal(emits, listed) {
+			emits, listed := slices.Clone(registered.emits), slices.Clone(h.Emits)
+			slices.Sort(emits)
+			slices.Sort(listed)
+			if !slices.Equal(emits, listed) {
 				wrong("%s emits to %q, and the catalog lists %q", h.Name, emits, listed)
 			}
-			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {
+			leased := cmp.Or(registered.Leased, &Leased{})
+			if leased.batched != (q.Batch.Size > 0) {
 				wrong("%s and the queue disagree on whether attempts are gathered into batches", h.Name)
 			}
-			if safe := registered.Leased != nil && registered.Leased.SafeToRepeat; !safe && !q.Remembers() {
+			if !leased.SafeToRepeat && !q.Remembers() {
 				wrong("%s is not safe to repeat, and the queue has no records", h.Name)
 			}
 			if registered.body != nil {

@@ -25,7 +25,7 @@ import (
 
 func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
 
-func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
+func TestInvalidRegistrationPanics(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*handler.Registry){
 		"a name that is empty": func(r *handler.Registry) { r.Tx("", nothing) },
@@ -46,7 +46,7 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	}
 }
 
-func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
+func TestCatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	t.Parallel()
 	shipped := catalogtest.Shipped()
 	r := handler.NewRegistry()
@@ -54,10 +54,10 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	r.Tx("any", nothing)
 	r.Leased("mails.send", handler.Leased{Do: nothing, SafeToRepeat: true})
 	r.Leased("search.index", gathering(2, echo).Leased)
-	handler.RegisterTx(r, "orders",
-		func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
-			return handler.Effect{}, nil
-		})
+	paid := func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
+		return handler.Effect{}, nil
+	}
+	handler.RegisterTx(r, "orders", paid)
 	handler.RegisterLeased[*contract.Envelope](r, "bills", handler.Leased{SafeToRepeat: true, Do: nothing})
 	for name, tx := range map[string]bool{"any": true, "mails.send": false} {
 		h, ok := r.Lookup(name)
@@ -65,7 +65,10 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	}
 	_, ok := r.Lookup("Any")
 	require.False(t, ok)
-	two := catalog.Batch{Size: 2, Wait: time.Millisecond}
+	queue := catalog.Queue{}
+	payments, envelopes := catalog.Queue{Contract: contract.PaymentV1},
+		catalog.Queue{Contract: contract.EnvelopeV1}
+	batches := catalog.Queue{Batch: catalog.Batch{Size: 2, Wait: time.Millisecond}}
 	const disagree = " and the queue disagree on whether attempts are gathered into batches"
 	type row struct {
 		handler string
@@ -74,46 +77,36 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 		want    string // of the queue and event type
 	}
 	filetest.Each(t, map[string]row{
-		"a handler that is registered": {
-			"any", catalog.Queue{}, nil, "",
-		},
-		"a handler that is not": {"points.lose", catalog.Queue{}, nil, `no handler is registered as "points.lose"`},
-		"what it emits to, in any order": {
-			"plans.change", catalog.Queue{}, []string{"mails", "news"}, "",
-		},
+		"a registered handler":           {"any", queue, nil, ""},
+		"an unknown handler":             {"points.lose", queue, nil, `no handler is registered as "points.lose"`},
+		"its emissions in another order": {"plans.change", queue, []string{"mails", "news"}, ""},
 		"one emission too few": {
-			"plans.change",
-			catalog.Queue{},
+			"plans.change", queue,
 			[]string{"news"},
 			`plans.change emits to ["mails" "news"], and the catalog lists ["news"]`,
 		},
 		"one emission too many": {
-			"plans.change",
-			catalog.Queue{},
+			"plans.change", queue,
 			[]string{"news", "mails", "ads"},
 			`plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`,
 		},
-		"a leased handler emits nothing": {
-			"mails.send", catalog.Queue{}, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`,
+		"a leased handler that emits nothing": {
+			"mails.send", queue, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`,
 		},
-		"its own contract": {"orders", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
 		"another contract": {
-			"orders",
-			catalog.Queue{Contract: contract.EnvelopeV1},
-			nil,
+			"orders", envelopes, nil,
 			"orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.Payment",
 		},
-		"its own contract, under a lease": {"bills", catalog.Queue{Contract: contract.EnvelopeV1}, nil, ""},
 		"another contract, under a lease": {
-			"bills",
-			catalog.Queue{Contract: contract.PaymentV1},
-			nil,
+			"bills", payments, nil,
 			"bills: format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope",
 		},
-		"any contract, of one that takes all": {"any", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
-		"the queue and its handler gather":    {"search.index", catalog.Queue{Batch: two}, nil, ""},
-		"the handler alone gathers":           {"search.index", catalog.Queue{}, nil, "search.index" + disagree},
-		"the queue alone gathers":             {"any", catalog.Queue{Batch: two}, nil, "any" + disagree},
+		"its own contract":                {"orders", payments, nil, ""},
+		"its own contract, under a lease": {"bills", envelopes, nil, ""},
+		"a handler of any contract":       {"any", payments, nil, ""},
+		"queue and handler gather":        {"search.index", batches, nil, ""},
+		"only the handler gathers":        {"search.index", queue, nil, "search.index" + disagree},
+		"only the queue gathers":          {"any", batches, nil, "any" + disagree},
 	}, func(t *testing.T, test row) {
 		q := test.queue
 		q.ID, q.Enabled = "plans", true
@@ -129,24 +122,22 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 		another.ID = "also"
 		err = r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, another}})
 		require.ErrorContains(t, err, "queue plans: ")
-		require.ErrorContains(t, err, "queue also: ", "all are named at once")
+		require.ErrorContains(t, err, "queue also: ", "all mistakes are reported together")
 	})
 }
 
-func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
+func TestTypedHandlerRefusesABodyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	said := func(_ context.Context, _ handler.Event, body *contract.Envelope) (handler.Effect, error) {
 		return handler.Effect{Result: body.ID}, nil
 	}
-	leased := handler.Leased{
-		Do: handler.Typed(said),
-		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body *contract.Envelope) (
-			handler.Reconciled, error,
-		) {
-			effect, err := said(ctx, event, body)
-			return handler.Reconciled{Done: true, Effect: effect}, err
-		}),
+	known := func(ctx context.Context, event handler.Event, body *contract.Envelope) (
+		handler.Reconciled, error,
+	) {
+		effect, err := said(ctx, event, body)
+		return handler.Reconciled{Done: true, Effect: effect}, err
 	}
+	leased := handler.Leased{Do: handler.Typed(said), Reconcile: handler.Typed(known)}
 	ask := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		known, err := leased.Reconcile(ctx, event)
 		require.Equal(t, err == nil, known.Done)
@@ -166,8 +157,7 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 	}
 }
 
-// The id alone, and what joins the three, says nothing.
-func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
+func TestCalleeKeyIsUniqueToQueueTenantAndEvent(t *testing.T) {
 	t.Parallel()
 	keys := map[string][3]string{}
 	for _, of := range [][3]string{
@@ -186,9 +176,9 @@ func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
 		require.NotContains(t, keys, key, "%q is that of %q", of, keys[key])
 		keys[key] = of
 	}
-	// It is kept by callees: a release that derives it otherwise would move money twice.
-	require.Equal(t, "8a579226-9aa0-56fd-95bf-ab25793bc9b5", handler.CalleeKey("sub-payment-initiation",
-		"default", "renewal-1"))
+	// Callees keep it: a release that derives another key would move money twice.
+	key := handler.CalleeKey("sub-payment-initiation", "default", "renewal-1")
+	require.Equal(t, "8a579226-9aa0-56fd-95bf-ab25793bc9b5", key)
 }
 
 // gathered is a batch of at most size events that come within 20 ms, and what it was called with.
@@ -235,20 +225,18 @@ func echo(_ context.Context, events []handler.Event) ([]handler.Outcome, error) 
 	return outcomes, nil
 }
 
-func TestAttemptsAreGatheredUntilThereAreEnoughOrTheirTimeIsOver(t *testing.T) {
+func TestAttemptsAreGatheredUntilTheBatchIsFullOrItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		arrive []time.Duration
 		want   [][]string
 	}
 	filetest.Each(t, map[string]row{
-		"as many as one call takes": {[]time.Duration{0, 0, 0}, [][]string{{"0", "1", "2"}}},
-		"one alone":                 {[]time.Duration{0}, [][]string{{"0"}}},
-		"what comes before the first's time ends": {
-			[]time.Duration{0, 19 * time.Millisecond}, [][]string{{"0", "1"}},
-		},
-		"what comes after it": {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
-		"the rest of a burst": {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
+		"a full batch":          {[]time.Duration{0, 0, 0}, [][]string{{"0", "1", "2"}}},
+		"one alone":             {[]time.Duration{0}, [][]string{{"0"}}},
+		"before the wait's end": {[]time.Duration{0, 19 * time.Millisecond}, [][]string{{"0", "1"}}},
+		"after the wait's end":  {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
+		"the rest of a burst":   {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
 	}, func(t *testing.T, test row) {
 		synctest.Test(t, func(t *testing.T) {
 			g := gathering(3, echo)
@@ -309,7 +297,7 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 	})
 }
 
-func TestACallEndsByTheEarliestDeadlineOfItsAttempts(t *testing.T) {
+func TestCallEndsAtTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
@@ -325,15 +313,14 @@ func TestACallEndsByTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 				defer cancel()
 				_, err := g.Do(ctx, handler.Event{Queue: "q", ID: fmt.Sprint(i)})
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, 2*time.Second, time.Since(started), "no attempt is let go while its call is at work")
+				require.Equal(t, 2*time.Second, time.Since(started), "an attempt waits for the end of its call")
 			})
 		}
 		attempts.Wait()
 	})
 }
 
-// Attempts of two queues come and go. Each attempt that stays is in one call of its queue, and no call is too
-// large.
+// Attempts of two queues come and go.
 func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -369,7 +356,7 @@ func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 			for i := range arrive {
 				require.LessOrEqual(t, called[fmt.Sprint(i)], 1)
 				require.Equal(t, done[i], called[fmt.Sprint(i)] == 1)
-				require.True(t, done[i] || leave[i] <= 20, "only somebody who leaves early is left out")
+				require.True(t, done[i] || leave[i] <= 20, "only an attempt that leaves early is left out")
 			}
 		})
 	})

@@ -25,8 +25,8 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, err
 }
 
-// Behind reports whether a message must wait: it has never waited, or one before it waits again since it was
-// published. It never waits for one after it: two of them would wait for each other without end.
+// Behind reports whether a message must wait: it has never waited, or a message before it was put into the
+// lane again after it was published. It never waits for a later message, which would be a deadlock.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false
@@ -35,8 +35,7 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || len(l.before(t)) > 0
 }
 
-// before are the messages that were put into the lane again before a message in rank, and after it was
-// published.
+// before are the messages of lower rank that were put into the lane again after a message was published.
 func (l Lane) before(t ticket) (before []again) {
 	for _, a := range l.Again {
 		if a.Rank < t.rank && a.Number > t.published {
@@ -46,14 +45,14 @@ func (l Lane) before(t ticket) (before []again) {
 	return before
 }
 
-// maxAgain is how many of a lane's messages are told apart. More make some wait once more than they have to.
+// maxAgain is how many of a lane's messages are distinguished. With more, some wait once more than necessary.
 const maxAgain = 16
 
-// putAgain returns what the lane holds of the messages put into it again when t is one of them. Those before
-// t that are left out were delivered when t was, and those after t are behind it.
+// putAgain returns the lane's Again after t was put into it again. Those before t that are left out were
+// delivered when t was, and those after t are behind it.
 func (l Lane) putAgain(t ticket) []again {
 	all := l.before(t)
-	if n := len(all); n == maxAgain { // it and the last become one: what is behind either is behind that
+	if n := len(all); n == maxAgain { // t and the last become one: a message behind either is behind that
 		all[n-1].Number = t.number
 		return all
 	}
@@ -64,14 +63,13 @@ func (l Lane) putAgain(t ticket) []again {
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
 // Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due
-// right after those before it, or later at its DueAt, and keeps when it was first published and the broker's
-// first id of it. The error is ErrUnfit.
+// right after those before it, or later at its DueAt, and keeps its first time and id. The error is ErrUnfit.
 func (l Lane) Put(
 	k Kept, firstPublished time.Time, firstID string, now time.Time,
 ) (ticketed string, writes []store.Write, err error) {
 	k.CreatedAt, k.DueAt, k.Queue = moment(now), moment(k.DueAt), l.name.Queue
 	t, again := ticketOf(k.Message)
-	// It rises even where the lane was gone, and where clocks differ.
+	// It rises also after the lane was removed, and if clocks differ.
 	t.number = max(k.CreatedAt.UnixMicro(), l.Last+1, t.number+1)
 	if !again {
 		t.rank = t.number
@@ -92,7 +90,7 @@ func (l Lane) Put(
 	if again { // messages that were published behind it have to wait again
 		next.Again = l.putAgain(t)
 	}
-	if !l.Holds() { // a lane that holds messages is due when its oldest is
+	if !l.Holds() { // else the lane is due with its oldest message
 		next.DueAt = cmp.Or(k.DueAt, k.CreatedAt)
 		next.OldestAt = next.DueAt
 	}
@@ -104,10 +102,9 @@ func (l Lane) Put(
 	return t.String(), writes, nil
 }
 
-// Over returns the write that removes the lane of a delivered message; ok reports whether it was the lane's
-// last.
+// Over returns the write that removes the lane of a delivered message, if ok: it was the lane's last.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
-	t, _ := ticketOf(m) // no entry has the id of no ticket
+	t, _ := ticketOf(m) // no entry has the id of the zero ticket
 	if l.Holds() || l.entryID(t) != l.Newest {
 		return store.Write{}, false
 	}
@@ -120,13 +117,12 @@ func (l Lane) entryID(t ticket) string {
 
 type ticket struct {
 	rank, number int64
-	// published is the last number of its lane when the message was published; 0 before that.
-	published int64
+	published    int64 // the last number of its lane when the message was published; 0 before that
 }
 
 func (t ticket) String() string { return fmt.Sprintf("%d-%d", t.rank, t.number) }
 
-// Ticket is the ticket of a message that comes back; empty for any other message.
+// Ticket is the ticket of a message that has waited in a lane; empty for any other message.
 func Ticket(m contract.Message) string {
 	t, ok := ticketOf(m)
 	if !ok {
@@ -135,7 +131,7 @@ func Ticket(m contract.Message) string {
 	return t.String()
 }
 
-// stamp adds the last number of the lane to the ticket of a message that leaves it, if it has one.
+// stamp adds the last number of the lane to the ticket of a message that is published from it.
 func (l Lane) stamp(m contract.Message) contract.Message {
 	if t, ok := ticketOf(m); ok {
 		m.Attributes = maps.Clone(m.Attributes)

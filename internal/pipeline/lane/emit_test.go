@@ -54,7 +54,7 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	}
 }
 
-func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
+func TestInvalidEmissionIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*handler.Emission, *contract.Envelope){
 		"a body that breaks its contract": func(_ *handler.Emission, m *contract.Envelope) { m.Action = "" },
@@ -98,7 +98,7 @@ var (
 	withdrawer = handler.Event{Queue: "q", Tenant: "acme", ID: "e2"}
 )
 
-func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
+func TestDelayedEmissionIsPublishedWhenDueAndItsLaneRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	emitted, err := r.commit(t, emitter,
@@ -137,7 +137,7 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
+func TestDelayedEmissionIsWithdrawnByItsName(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		by   handler.Event
@@ -188,7 +188,7 @@ func ticketed(ticket string) contract.Message {
 	return contract.Message{Data: []byte("{}"), Attributes: map[string]string{contract.AttrDelayTicket: ticket}}
 }
 
-func TestATicketIsOneOrItIsNone(t *testing.T) {
+func TestTicketIsReadOrIgnored(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"1-1": "1-1", "1-2": "1-2", "1-2-3": "1-2", "1-2-1": "1-2",
@@ -200,7 +200,7 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 	require.Empty(t, lane.Ticket(contract.Message{}))
 }
 
-func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
+func TestMessageTooLargeForADocumentIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
 	_, _, err := l.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}},
@@ -222,8 +222,8 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	}
 }
 
-// TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: one that waits again has these attributes.
-func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
+// TestWaitingMessageKeepsItsFirstTimeAndID: one that waits again has these attributes.
+func TestWaitingMessageKeepsItsFirstTimeAndID(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
 	for _, test := range []struct {

@@ -1,8 +1,7 @@
 // Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and
-// messages that wait longer than the broker can (delayed). An entry is one message; a lane stands for one
-// ordering key, and stays until its last message is delivered. A ticket comes back with each delayed message:
-// its rank stays, its number is new each time. It refuses to decide that a message waits, and never publishes
-// what is not committed.
+// messages that wait longer than the broker can (delayed). An entry is one message. A lane is of one ordering
+// key, and stays until its last message is delivered. A delayed message has a ticket: its rank stays, its
+// number is new each time that it waits. The package does not decide that a message waits.
 package lane
 
 import (
@@ -33,23 +32,14 @@ func (k Kind) Entries() string { return string(k) }
 func (k Kind) Lanes() string { return string(k) + "Keys" }
 
 type head struct {
-	// Newest is the id of its last entry, also when that has been published.
-	Newest string `store:"newest"`
-	// DueAt is when a relay looks at the lane; zero: all its entries are published.
-	DueAt time.Time `store:"due_at,omitzero"`
-	// OldestAt is when its oldest entry was added or, of a delayed one, was due.
-	OldestAt time.Time `store:"oldest_at,omitzero"`
-	// Last is the greatest number given out.
-	Last int64 `store:"last,omitzero"`
-	// Again are messages that came back and were put into the lane again. Both their ranks and their numbers
-	// rise.
-	Again []again `store:"again,omitzero"`
-	// Stays: the lane outlives its entries.
-	Stays bool `store:"stays,omitzero"`
-	// QueueID is the queue of a lane that stays, for Keys.
-	QueueID string `store:"queue,omitzero"`
-	// ExpireAt is when a lane without entries may be removed.
-	ExpireAt time.Time `store:"expire_at,omitzero"`
+	Newest   string    `store:"newest"`             // the id of its last entry, also after its publishing
+	DueAt    time.Time `store:"due_at,omitzero"`    // when a relay reads the lane; zero: it has no entries
+	OldestAt time.Time `store:"oldest_at,omitzero"` // when its oldest entry was added or, if delayed, was due
+	Last     int64     `store:"last,omitzero"`      // the greatest number of a ticket
+	Again    []again   `store:"again,omitzero"`     // messages that wait again, by rising ranks and numbers
+	Stays    bool      `store:"stays,omitzero"`     // the lane outlives its entries
+	QueueID  string    `store:"queue,omitzero"`     // the queue of a lane that stays, for Keys
+	ExpireAt time.Time `store:"expire_at,omitzero"` // when a lane without entries may be removed
 }
 
 type again struct {
@@ -62,15 +52,12 @@ type Kept struct {
 	Topic     string           `store:"topic,required"`
 	Message   contract.Message `store:"message,required"`
 	CreatedAt time.Time        `store:"created_at"`
-	// DueAt is when it may be published; zero: at once.
-	DueAt time.Time `store:"due_at,omitzero"`
-	// Timer: it is not wanted before DueAt. It is always there, so that what waits otherwise can be counted.
-	Timer  bool `store:"timer"`
-	Source `store:",inline"`
-	// ID is that of its document.
-	ID string
-	// Emitted: else the message is its source's own, and waits for an attempt.
-	Emitted bool
+	DueAt     time.Time        `store:"due_at,omitzero"` // when it may be published; zero: at once
+	// Timer: DueAt is the emission's own Due. It is always stored, so that the other messages can be counted.
+	Timer   bool `store:"timer"`
+	Source  `store:",inline"`
+	ID      string // of its document
+	Emitted bool   // else it is its source's own message, and waits for an attempt
 
 	lane store.Key
 }
@@ -80,26 +67,20 @@ type Source struct {
 	Queue   string `store:"queue"`
 	Tenant  string `store:"tenant"`
 	EventID string `store:"event_id"`
-	// Emits is the event id of the message, where the event has emitted it.
-	Emits string `store:"emits,omitzero"`
+	Emits   string `store:"emits,omitzero"` // the event id of the message, if the event has emitted it
 }
 
 func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond) }
 
-// Name names a lane.
+// Name names a lane by what all its messages share.
 type Name struct {
-	// Queue is the queue, or topic, that its messages go to.
-	Queue string
-	// Tenant is that of all its messages: the messages of one do not wait for those of another, whose keys may
-	// be the same.
-	Tenant string
-	// OrderingKey is that of all messages of the lane; empty: the lane is for one message.
-	OrderingKey string
-	// Message is unique to that one message.
-	Message string
+	Queue       string // the queue, or topic, of its messages
+	Tenant      string // because two tenants may use the same key
+	OrderingKey string // empty: the lane is for one message
+	Message     string // unique to that one message
 }
 
-// id is a hash, so that lanes are spread over the database's ranges.
+// id is a hash, which spreads the lanes over the database's ranges.
 func (n Name) id() string {
 	text := n.Queue + "\x00" + n.Tenant + "\x00" + n.OrderingKey
 	if n.OrderingKey == "" {
@@ -113,21 +94,21 @@ func (n Name) id() string {
 type Lane struct {
 	name    Name // of one that was opened
 	key     store.Key
-	version store.Version // 0: there is none
+	version store.Version // 0: it does not exist
 	head
 }
 
-// laneOf reads a lane; of no document, one that is not there.
+// laneOf reads a lane; without a document, one that does not exist.
 func laneOf(doc store.Document) Lane {
 	l := Lane{key: doc.Key, version: doc.Version}
 	_ = store.Decode(doc.Fields, &l.head) // requires nothing
 	return l
 }
 
-// ID is the lane's, in its collection.
+// ID is the id of the lane in its collection.
 func (l Lane) ID() string { return l.key.ID }
 
-// Exists reports whether the lane was there when it was read.
+// Exists reports whether the lane existed when it was read.
 func (l Lane) Exists() bool { return l.version != 0 }
 
 // Holds reports whether a message of the lane waits to be published.
@@ -138,9 +119,8 @@ func (l Lane) replace(next head) store.Write {
 }
 
 func (l Lane) entries(limit int) store.Query {
-	return store.Query{
-		Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit,
-	}
+	collection := strings.TrimSuffix(l.key.Collection, "Keys")
+	return store.Query{Collection: collection, IDPrefix: l.key.ID + "-", Limit: limit}
 }
 
 // KeptOf reads an entry of either kind.
@@ -158,8 +138,7 @@ func KeptOf(doc store.Document) (Kept, error) {
 // Outbox reports whether the message waits to be published at once.
 func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
-// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most
-// limit.
+// Longest returns at most limit lanes whose oldest message waits since until or longer, the longest first.
 func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
 	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
@@ -172,28 +151,25 @@ func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query
 	return lanes, err
 }
 
-// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more: with a limit
-// of 0, whether there is one.
-func Keys(
-	ctx context.Context, from store.Querier, queue string, limit int,
-) (keys []Lane, more bool, err error) {
-	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
+// Keys returns at most limit lanes of a queue's ordering keys, and whether there are more.
+func Keys(ctx context.Context, from store.Querier, queue string, limit int) ([]Lane, bool, error) {
+	ofQueue := store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1}
+	keys, err := lanesOf(ctx, from, Delayed, ofQueue)
 	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
-// First returns the message of a lane that is published next, and how many wait there, counted up to limit.
-func First(
-	ctx context.Context, from store.Querier, of Lane, limit int,
-) (first Kept, waiting int64, err error) {
-	if first, err = next(ctx, from, of); err != nil || first.Topic == "" {
+// First returns the next message of a lane to be published, and how many wait there, counted up to limit.
+func First(ctx context.Context, from store.Querier, of Lane, limit int) (Kept, int64, error) {
+	first, err := next(ctx, from, of)
+	if err != nil || first.Topic == "" {
 		return first, 0, err
 	}
-	waiting, err = store.Count(ctx, from, of.entries(limit))
+	waiting, err := store.Count(ctx, from, of.entries(limit))
 	return first, waiting, err
 }
 
-// LineOf reads the lane of a message that waits, and the event whose message is its next to be published,
-// which is empty where there is none: two reads. A lane that is gone by now does not exist, and has no first.
+// LineOf reads the lane of a waiting message, and the event of the next message to be published there, which
+// is empty if there is none: two reads. A lane that was removed meanwhile does not exist.
 func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
 	doc, err := store.Find(ctx, from, k.lane)
 	if line = laneOf(doc); err != nil || !line.Exists() {
@@ -203,7 +179,7 @@ func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Sou
 	return line, next.Source, err
 }
 
-// next is the entry of a lane that is published next; without a topic where there is none.
+// next is the next entry of a lane to be published; without a topic if there is none.
 func next(ctx context.Context, from store.Querier, of Lane) (first Kept, err error) {
 	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
 	if len(entries) > 0 {

@@ -36,7 +36,7 @@ type attempt struct {
 	ticket string
 }
 
-func (l *line) tell(format string, args ...any) {
+func (l *line) note(format string, args ...any) {
 	l.story = append(l.story, fmt.Sprintf(format, args...))
 }
 
@@ -101,12 +101,12 @@ func (l *line) deliver(t require.TestingT, outcome func() string) {
 	default:
 		l.attempt(t, m, outcome())
 	}
-	l.tell("delivered %s %s, behind: %t", event, m.Attributes[contract.AttrDelayTicket], behind)
+	l.note("delivered %s %s, behind: %t", event, m.Attributes[contract.AttrDelayTicket], behind)
 }
 
 func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 	event := m.Attributes[contract.AttrEventID]
-	l.tell("%s %s", event, outcome)
+	l.note("%s %s", event, outcome)
 	switch outcome {
 	case "is done", "is dead-lettered":
 		l.close(t, event)
@@ -127,12 +127,12 @@ func (l *line) close(t require.TestingT, event string) {
 func (l *line) repeat(t *rapid.T) {
 	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
 	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]
-	l.tell("all from %d on again", from)
+	l.note("all from %d on again", from)
 }
 
-// TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder drives one ordering key whose messages fail, are done or
+// TestMessagesOfAKeyAreHandledInOrderWithAnyWaits drives one ordering key whose messages fail, are done or
 // die, while two relays go on, fail and die.
-func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
+func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 	t.Parallel()
 	play(t, lane.Delayed, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
 		l := &line{stage: s, again: map[string]attempt{}}
@@ -194,9 +194,9 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 	})
 }
 
-// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it would overtake the
+// TestLaneIsRemovedWithItsLastMessage, and not before: a repetition of what was behind it would overtake the
 // last.
-func TestALaneIsOverWithItsLastMessage(t *testing.T) {
+func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
@@ -221,9 +221,9 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	}
 }
 
-// TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast: the relay that comes late to an empty lane leaves
+// TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: the relay that comes late to an empty lane leaves
 // its newest entry.
-func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
+func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
@@ -244,8 +244,9 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	}
 }
 
-// TestTheFirstOfAKeyWaitsForNoneAfterIt: else each would be put behind the other's new number, without end.
-func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
+// TestFirstMessageOfAKeyWaitsForNoLaterOne: else each would be put behind the other's new number, without
+// end.
+func TestFirstMessageOfAKeyWaitsForNoLaterOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
@@ -263,8 +264,8 @@ func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
 	require.True(t, behind(r.broker.taken[1]), "repeated, while neither is done")
 }
 
-// TestWhatIsPublishedTogetherDoesNotWaitAgain: the broker has it in order.
-func TestWhatIsPublishedTogetherDoesNotWaitAgain(t *testing.T) {
+// TestMessagesPublishedTogetherDoNotWaitAgain: the broker has it in order.
+func TestMessagesPublishedTogetherDoNotWaitAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}

@@ -182,10 +182,10 @@ func (o *outbox) check(t *rapid.T) {
 	}
 }
 
-// TestWhateverRelaysDoEveryMessageComesInOrder drives two relays through the outbox while effects add to
+// TestMessagesComeInOrderWithAnyRelays drives two relays through the outbox while effects add to
 // it, entries are damaged and time passes: calls fail, or are done and not answered, and relays die at any
 // of them.
-func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
+func TestMessagesComeInOrderWithAnyRelays(t *testing.T) {
 	t.Parallel()
 	play(t, lane.Outbox, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
 		o := &outbox{

@@ -18,7 +18,7 @@ import (
 // grace is how long a new lane of the outbox is left to the worker that made it.
 const grace = 30 * time.Second
 
-// Batch collects messages of the outbox that are to be committed together.
+// Batch collects messages of the outbox for one commit.
 type Batch struct {
 	now    time.Time
 	writes []store.Write
@@ -26,60 +26,53 @@ type Batch struct {
 	newest map[string]string // lane -> its last entry
 }
 
-// NewBatch returns an empty batch of the given moment.
+// NewBatch returns an empty batch of the given time.
 func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
 
 // Add adds a message, which has an id of its own, behind those of its topic and ordering key.
 func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
-	key := store.Key{
-		Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(),
-			len(b.writes), id),
-	}
+	entry := fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)
+	kept := Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from}
 	b.writes = append(b.writes,
-		store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+		store.Create(store.Key{Collection: Outbox.Entries(), ID: entry}, store.Encode(&kept)))
 	if b.newest[lane] == "" {
 		b.lanes = append(b.lanes, lane)
 	}
-	b.newest[lane] = key.ID
+	b.newest[lane] = entry
 }
 
-// Lanes are what is to be relayed once the batch is committed.
+// Lanes are the lanes to relay once the batch is committed.
 func (b *Batch) Lanes() []string { return b.lanes }
 
 // Writes returns what commits the batch: an entry for each message, and a document for each lane.
 func (b *Batch) Writes() []store.Write {
 	writes := b.writes
 	for _, lane := range b.lanes {
-		// It changes the version whatever was there: a relay that has not seen the entry cannot remove the lane.
+		// A Set always changes the version, so a relay that has not seen the entry cannot remove the lane.
 		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
 		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, store.Encode(&next)))
 	}
 	return writes
 }
 
-// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is
-// handled.
+// ID is the event id of the n-th emission of an event, from 0 on. It is the same in every attempt.
 func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }
 
-// Emitted has an effect's emissions as its record remembers them, and what is due after its commit.
+// Emitted has an effect's emissions for its record, and what to do after its commit.
 type Emitted struct {
 	Messages []handler.Emitted
-	// Lanes are to be relayed at once.
-	Lanes []string
-	// Due is when the first of the delayed emissions is; zero: there is none.
-	Due time.Time
+	Lanes    []string  // to be relayed at once
+	Due      time.Time // of the first delayed emission; zero: there is none
 }
 
-// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to
-// the effect's. Those that are due later get delayed lanes of their own. The error, for what no broker would
-// take, is permanent.
-func Emit(
-	c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time,
-) (e Emitted, err error) {
+// Emit gives the effect's emissions their ids and times, and adds their writes and those of the withdrawn
+// ones to the effect. A delayed emission has its own lane. An invalid emission is a permanent error.
+func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (Emitted, error) {
+	var e Emitted
 	for _, name := range effect.Withdraw {
 		key, laneKey := place(event, name)
 		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
@@ -98,11 +91,11 @@ func Emit(
 		if q, ok := c.Queue(emission.To); ok {
 			knownAs = q.EventID(id, body.IdempotencyKey())
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
-		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
+		} else if emission.RoutingKey == "" { // a shared topic needs one
 			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
-		e.Messages = append(e.Messages,
-			handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
+		eventType := message.Attributes[contract.AttrEventType]
+		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: eventType, To: emission.To})
 		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
 		if emission.Due.IsZero() {
 			batch.Add(topic, id, message, from)
@@ -113,11 +106,9 @@ func Emit(
 			e.Due = due
 		}
 		key, laneKey := place(event, cmp.Or(emission.Name, id))
-		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
-		effect.Writes = append(effect.Writes,
-			store.Create(key, store.Encode(
-				&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
-			store.Create(laneKey, store.Encode(&head)))
+		kept := Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from}
+		effect.Writes = append(effect.Writes, store.Create(key, store.Encode(&kept)),
+			store.Create(laneKey, store.Encode(&head{Newest: key.ID, DueAt: due, OldestAt: due})))
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
 	e.Lanes = batch.Lanes()
@@ -126,8 +117,7 @@ func Emit(
 
 const emitted = "-emission"
 
-// place has the keys of a delayed emission and of its lane: by its name another event removes both without a
-// read.
+// place has the keys of a delayed emission and of its lane, so that a Withdraw by its name needs no read.
 func place(event handler.Event, name string) (entry, lane store.Key) {
 	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
 	return store.Key{Collection: Delayed.Entries(), ID: id + emitted},

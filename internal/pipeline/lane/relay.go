@@ -22,14 +22,12 @@ type Relay struct {
 	Store     store.Store
 	Publisher contract.Publisher
 	Now       func() time.Time
-	// Unreadable returns the writes that keep what cannot be read as a dead letter. queue is the lane's, if it
-	// says it.
+	// Unreadable returns the writes that make an unreadable entry a dead letter. queue is the lane's, or empty.
 	Unreadable func(doc store.Document, queue string, now time.Time) []store.Write
-	// AtOnce is how many lanes Due relays at once, since many may be due at one moment. 0 is one.
-	AtOnce int
+	AtOnce     int // how many lanes Due relays at once; 0 is one
 }
 
-// putOffTime is how long putting a lane off may take, also where the run's time is up.
+// putOffTime is how long postponing a lane may take, also after the end of the run.
 const putOffTime = 5 * time.Second
 
 // entries is how many entries of a lane are read at once, and removed in one commit.
@@ -80,7 +78,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
 			}
-			// Stale: the lane was relayed by another, or has a new entry: look again.
+			// Stale: another relay was here, or the lane has a new entry, so it is read again.
 			if !errors.Is(err, store.ErrStale) {
 				return published, fmt.Errorf("lane: leave: %w", err)
 			}
@@ -93,7 +91,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 	}
 }
 
-// later removes what was published and has the lane due again after a wait, or when a change since says.
+// later removes the published entries, and postpones the lane unless it has changed meanwhile.
 func (r *Relay) later(ctx context.Context, l Lane, oldest Kept, done []store.Write) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOffTime)
 	defer cancel()
@@ -117,14 +115,13 @@ const (
 	maxWait = 10 * time.Minute
 )
 
-// Wait is how long a lane waits after a failure: half the age of its oldest Kept, from one second to ten
-// minutes.
+// Wait is how long a lane waits after a failure: half the age of its oldest Kept, 1 s to 10 min.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
 
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
 const keptEmpty = 31 * 24 * time.Hour
 
-// leave returns the write of a lane whose entries were published. later is when its next one is due, if any.
+// leave returns the write of a lane whose due entries were published. later is when its next one is due.
 func (l Lane) leave(later, now time.Time) store.Write {
 	next := l.head
 	switch {
@@ -140,20 +137,17 @@ func (l Lane) leave(later, now time.Time) store.Write {
 
 // Report is what a run over the due lanes did.
 type Report struct {
-	// Lanes were due and looked at, Failed of them could not be finished.
-	Lanes  int `json:"lanes"`
-	Failed int `json:"failed"`
-	// Published messages.
-	Published int `json:"published"`
-	// More: the run was full, or out of time; another would find more.
-	More bool `json:"more"`
+	Lanes     int  `json:"lanes"`     // that were due
+	Failed    int  `json:"failed"`    // lanes that could not be finished
+	Published int  `json:"published"` // messages
+	More      bool `json:"more"`      // the run was full, or out of time; another would find more
 }
 
-// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them;
-// the failure of a lane is counted, and handed to failed, one at a time.
+// Due relays at most limit due lanes, the longest due first. The error is that of reading them. The failure
+// of a lane is counted, and passed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
-	due, err := lanesOf(ctx, r.Store, r.Of,
-		store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
+	isDue := &store.Due{Field: "due_at", Until: r.Now()}
+	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: isDue, Limit: limit})
 	if err != nil {
 		return Report{}, err
 	}
@@ -181,7 +175,7 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 			return nil
 		})
 	}
-	err = group.Wait() // always nil: what failed of a lane is counted
+	err = group.Wait() // always nil, because the failure of a lane is counted
 	return report, err
 }
 

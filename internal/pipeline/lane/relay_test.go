@@ -122,7 +122,7 @@ func (r *rig) oldest(t *testing.T) time.Duration {
 	return filetest.Must(r.Oldest(t.Context()))(t)
 }
 
-func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
+func TestLaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int{100, 101, 200} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
@@ -141,9 +141,9 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 	}
 }
 
-// TestAnEntryOfTheSameMomentKeepsTheLane: a new entry at the very moment of the old one still makes the lane
+// TestEntryAddedAtTheSameTimeKeepsTheLane: a new entry at the very moment of the old one still makes the lane
 // another one.
-func TestAnEntryOfTheSameMomentKeepsTheLane(t *testing.T) {
+func TestEntryAddedAtTheSameTimeKeepsTheLane(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	lanes := r.emit(t, emission("sub-1", "first"))
@@ -157,7 +157,7 @@ func TestAnEntryOfTheSameMomentKeepsTheLane(t *testing.T) {
 	require.Len(t, r.broker.taken, 2)
 }
 
-func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
+func TestEntriesPublishedBeforeAFailureAreNotPublishedAgain(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]bool{
 		"where the lane is as it was read": false, "where it has got another entry since": true,
@@ -182,7 +182,7 @@ func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 	})
 }
 
-func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
+func TestFailingLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	require.Zero(t, r.oldest(t))
@@ -215,7 +215,7 @@ func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 	require.Zero(t, r.oldest(t))
 }
 
-func TestALaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
+func TestLaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]time.Duration{
 		-time.Hour: time.Second, 0: time.Second, 2 * time.Second: time.Second,
@@ -226,8 +226,8 @@ func TestALaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
 	}
 }
 
-// TestAMessageThatJoinsADelayedLaneDoesNotMakeItYounger: how long the oldest has waited is an alert.
-func TestAMessageThatJoinsADelayedLaneDoesNotMakeItYounger(t *testing.T) {
+// TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest: how long the oldest has waited is an alert.
+func TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
@@ -240,7 +240,7 @@ func TestAMessageThatJoinsADelayedLaneDoesNotMakeItYounger(t *testing.T) {
 	require.Equal(t, time.Hour, r.oldest(t))
 }
 
-func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
+func TestCostOfARunDependsOnlyOnDueMessages(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{0, 1000} {
 		r := newRig(t, lane.Outbox)
@@ -262,7 +262,7 @@ func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
 	}
 }
 
-func TestARunTakesTheLongestDueFirstAndSaysThatThereIsMore(t *testing.T) {
+func TestRunTakesTheLongestDueFirstAndReportsMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	for i := range 5 {
@@ -284,7 +284,7 @@ func TestARunTakesTheLongestDueFirstAndSaysThatThereIsMore(t *testing.T) {
 	require.Error(t, filetest.ErrorOf(r.Due(t.Context(), 10, nil)))
 }
 
-func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {
+func TestRunOutOfTimeLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	for i := range 3 {
@@ -315,7 +315,7 @@ func (m meeting) Publish(ctx context.Context, _ string, _ contract.Message) (str
 	return "1", nil
 }
 
-func TestLanesThatAreDueAtOnceDoNotWaitForEachOther(t *testing.T) {
+func TestLanesDueAtTheSameTimeAreRelayedConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	r.emit(t, emission("sub-1", "x"), emission("sub-2", "x"))

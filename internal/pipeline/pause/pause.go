@@ -1,6 +1,5 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its
-// subscription has no push endpoint, and what is published waits in the broker. It refuses to pause or resume
-// a queue: internal/inspect/pauses does.
+// Package pause owns the record of a paused queue: who paused it, when and why. Meanwhile its subscription
+// has no push endpoint, and messages wait in the broker. internal/inspect/pauses pauses and resumes queues.
 package pause
 
 import (
@@ -16,7 +15,7 @@ import (
 // Collection has a document for each queue that is paused, under the queue's id.
 const Collection = "pauses"
 
-// ErrBroken: what is stored is no pause.
+// ErrBroken: the stored pause is not readable.
 var ErrBroken = errors.New("pause: stored pause is not readable")
 
 // Pause says that a queue is paused, by whom, why, and since when.
@@ -34,9 +33,9 @@ type Standing string
 const (
 	Pushing Standing = "pushing" // it has its endpoint, and no mark of a pause
 	Paused  Standing = "paused"  // it has no endpoint, and the mark of a pause
-	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhook.
+	// Undone: it has the mark of a pause, and pushes. Somebody set its endpoint outside Billhook.
 	Undone Standing = "undone"
-	// Unmarked: it has neither an endpoint nor a mark. Somebody has taken the endpoint past Billhook.
+	// Unmarked: it has neither an endpoint nor a mark. Somebody removed its endpoint outside Billhook.
 	Unmarked Standing = "unmarked"
 	Missing  Standing = "missing" // there is no subscription
 	Unknown  Standing = "unknown" // it cannot be read
@@ -47,10 +46,10 @@ func (s Standing) Words() string {
 	return map[Standing]string{
 		Pushing:  "pushes",
 		Paused:   "pushes nothing",
-		Undone:   "is marked as paused and pushes all the same: somebody has given it its endpoint past Billhook",
-		Unmarked: "pushes nothing and is not marked as paused: somebody has taken its endpoint past Billhook",
-		Missing:  "is not there",
-		Unknown:  "cannot be seen from here",
+		Undone:   "is marked as paused and pushes anyway: somebody set its endpoint outside Billhook",
+		Unmarked: "pushes nothing and is not marked as paused: somebody removed its endpoint outside Billhook",
+		Missing:  "does not exist",
+		Unknown:  "cannot be read from here",
 	}[s]
 }
 
@@ -60,17 +59,15 @@ type Viewer interface {
 	Standing(ctx context.Context, q catalog.Queue) (Standing, error)
 }
 
-// Switch changes subscriptions. After an error the outcome is unknown: Standing tells.
+// Switch changes subscriptions. It may be called any number of times. After an error, read the Standing.
 type Switch interface {
-	// Pause takes the subscription's endpoint away and marks it with the time, both at once, any number of
-	// times.
+	// Pause removes the subscription's endpoint and marks it with the time, both at once.
 	Pause(ctx context.Context, q catalog.Queue, at time.Time) error
-	// Resume gives the subscription the catalog's endpoint and removes the mark, both at once, any number of
-	// times.
+	// Resume gives the subscription the catalog's endpoint and removes the mark, both at once.
 	Resume(ctx context.Context, q catalog.Queue) error
 }
 
-// List returns the pauses of all queues, by queue. There are at most as many as queues.
+// List returns the pauses of all queues, ordered by queue.
 func List(ctx context.Context, from store.Querier) ([]Pause, error) {
 	all, _, err := store.List(ctx, from, store.Query{Collection: Collection, Limit: store.MaxPage}, Read)
 	return all, err

@@ -11,7 +11,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// document is one shard of a bucket, and what an instance has counted of one. A day has queues alone.
+// document is one shard of a bucket, or the counts of an instance for one. A day has only queues.
 type document struct {
 	Queues   map[string]Counts   `store:"queues"`
 	Targets  map[string]Target   `store:"targets,omitzero"`
@@ -26,7 +26,7 @@ type instance struct {
 	Breakers map[string]Breaker `store:"breakers,omitzero"`
 }
 
-// documentOf reads a document. What is not readable is as good as not counted.
+// documentOf reads a document. An unreadable one counts nothing.
 func documentOf(fields map[string]any) document {
 	d := document{
 		Queues: map[string]Counts{}, Targets: map[string]Target{}, Services: map[string]instance{},
@@ -36,7 +36,7 @@ func documentOf(fields map[string]any) document {
 	return d
 }
 
-// add adds all but instances.
+// add adds everything but the services.
 func (d *document) add(other document) {
 	for queue, counts := range other.Queues {
 		d.Queues[queue] = d.Queues[queue].Plus(counts)
@@ -75,29 +75,22 @@ type Bucket struct {
 	Counts
 }
 
-// Now is how things stand.
+// Now is the present state.
 type Now struct {
-	// Queues has the counts of each queue in the last 60 minutes, about: of the hour before this one it
-	// takes the part that is in them.
-	Queues map[string]Counts
-	// Targets has what each target answered in this hour and the one before.
-	Targets map[string]Target
-	// Services are the instances, and Releases those of the webhook service, the one seen last first.
-	Services []Service
-	Releases []Release
+	Queues   map[string]Counts // of about the last 60 minutes: a part of the hour before this one is added
+	Targets  map[string]Target // of this hour and the one before
+	Services []Service         // the instances, the one seen last first
+	Releases []Release         // of the webhook service, the one seen last first
 }
 
-// Target is what a target answered, and how its breakers stand.
+// Target has the answers of a target, and its breakers.
 type Target struct {
-	Name string `json:"name"`
-	// Answers has the number of answers of each class: 2xx to 5xx, not_known, and none.
-	Answers map[string]int64 `json:"answers" store:"answers"`
-	// Last are the last answers, the newest first.
-	Last []Answer `json:"last" store:"last,omitzero"`
-	// Open are the breakers that are not closed, by the instance that has them. Each instance has its
-	// own, and one that was not seen for GoodFor is left out. Instances is how many were seen.
+	Name    string           `json:"name"`
+	Answers map[string]int64 `json:"answers" store:"answers"`    // by class: 2xx to 5xx, not_known, and none
+	Last    []Answer         `json:"last" store:"last,omitzero"` // the newest first
+	// Open are the breakers that are not closed, of the instances that were seen within GoodFor.
 	Open      []OpenBreaker `json:"open"`
-	Instances int           `json:"instances"`
+	Instances int           `json:"instances"` // how many were seen within GoodFor
 }
 
 // OpenBreaker is a breaker that is not closed.
@@ -106,7 +99,7 @@ type OpenBreaker struct {
 	Breaker
 }
 
-// Recent reads how things stand. It is one query, of at most Shards documents for each of two hours.
+// Recent reads the present state in one query, of at most Shards documents for each of two hours.
 func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error) {
 	this := Hour.Of(now)
 	page, err := since(ctx, from, Hour, this.Add(-time.Hour), 2)
@@ -128,22 +121,22 @@ func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error)
 			}
 		}
 	}
-	return all.standing(now), nil
+	return all.summary(now), nil
 }
 
-func (d document) standing(now time.Time) Now {
+func (d document) summary(now time.Time) Now {
 	found := Now{Queues: d.Queues, Targets: d.Targets}
 	for _, name := range newestFirst(d.Releases) {
 		found.Releases = append(found.Releases, Release{Name: name, SeenAt: d.Releases[name].SeenAt})
 	}
-	there := 0
+	seen := 0
 	for _, name := range newestFirst(d.Services) {
 		one := d.Services[name]
 		found.Services = append(found.Services, one.Service)
 		if now.Sub(one.SeenAt) > GoodFor {
 			continue
 		}
-		there++
+		seen++
 		for at, b := range one.Breakers {
 			b.Target = at
 			t := found.Targets[at].plus(at, Target{})
@@ -155,7 +148,7 @@ func (d document) standing(now time.Time) Now {
 		slices.SortFunc(t.Open, func(a, b OpenBreaker) int {
 			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Instance, b.Instance))
 		})
-		t.Instances = there
+		t.Instances = seen
 		found.Targets[name] = t
 	}
 	return found
@@ -175,8 +168,7 @@ func (t Target) plus(name string, other Target) Target {
 	return t
 }
 
-// Series reads the last buckets of these queues, the oldest first, also empty ones, in one query of at most
-// Shards documents for each bucket.
+// Series reads the last n buckets of queues, the oldest first, in one query of n times Shards documents.
 func Series(
 	ctx context.Context, from store.Querier, of Unit, n int, now time.Time, queues ...string,
 ) (map[string][]Bucket, error) {
@@ -207,13 +199,12 @@ func Series(
 }
 
 func since(
-	ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int,
+	ctx context.Context, from store.Querier, of Unit, first time.Time, n int,
 ) ([]store.Document, error) {
 	prefix, layout := of.layout()
-	page, err := from.Query(ctx, store.Query{
-		Collection: Collection, IDPrefix: prefix, After: store.Cursor{ID: first.Format(layout)},
-		Limit: min(buckets*Shards, store.MaxPage),
-	})
+	after, limit := store.Cursor{ID: first.Format(layout)}, min(n*Shards, store.MaxPage)
+	page, err := from.Query(ctx,
+		store.Query{Collection: Collection, IDPrefix: prefix, After: after, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("rates: read: %w", err)
 	}

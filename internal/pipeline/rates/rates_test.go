@@ -35,7 +35,7 @@ func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rate
 	})
 }
 
-func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
+func TestLastHourIncludesAPartOfTheHourBefore(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon.Add(-10 * time.Minute)}
 	r := newRecorder(db, "i1", at)
@@ -56,7 +56,7 @@ func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
 	require.Equal(t, int64(6), now.Queues["orders"].FailurePercent())
 }
 
-func TestAShareOfFailuresIsOfAttemptsAndNeverRoundedToNothing(t *testing.T) {
+func TestFailurePercentIsOfAttemptsAndNeverRoundedToZero(t *testing.T) {
 	t.Parallel()
 	for want, counts := range map[int64]rates.Counts{
 		0: {In: 9, Other: 9}, 1: {Processed: 10_000, Failed: 1}, 50: {Processed: 1, Dead: 1, Other: 7},
@@ -67,7 +67,7 @@ func TestAShareOfFailuresIsOfAttemptsAndNeverRoundedToNothing(t *testing.T) {
 	require.Equal(t, int64(6), rates.Counts{In: 9, Processed: 1, Other: 2, Dead: 3, Failed: 4}.Out())
 }
 
-func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *testing.T) {
+func TestTargetsHaveTheirLastAnswersAndTheBreakersOfRunningInstances(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	gone := newRecorder(db, "gone", at, rates.Breaker{Target: "ledger", State: "open", Since: noon})
@@ -99,7 +99,7 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 	require.Equal(t, []string{"here", "gone"}, []string{now.Services[0].Instance, now.Services[1].Instance})
 }
 
-func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
+func TestInstanceWithoutCountsIsSeenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	at := &clock{now: noon}
 	db := &storetest.Counter{Store: storetest.Open(t)}
@@ -115,7 +115,7 @@ func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
 	require.Empty(t, now.Queues)
 }
 
-func TestADocumentRemembersTheInstancesAndReleasesThatWereSeenLast(t *testing.T) {
+func TestDocumentKeepsTheInstancesAndReleasesSeenLast(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for i := range 100 {
@@ -132,7 +132,7 @@ func TestADocumentRemembersTheInstancesAndReleasesThatWereSeenLast(t *testing.T)
 	require.Equal(t, "v99", now.Releases[0].Name)
 }
 
-func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing.T) {
+func TestCountsOfAnOutageOfTheStoreGoToTheHourOfTheLastOne(t *testing.T) {
 	t.Parallel()
 	at := &clock{now: noon}
 	db := &storetest.Faults{Store: storetest.Open(t)}
@@ -153,7 +153,7 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 		[]int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
 }
 
-func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
+func TestCloseFlushesAndEndsTheTimer(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	var timers []func()
@@ -181,7 +181,7 @@ func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
 	require.EqualValues(t, 2, now.Queues["orders"].In)
 }
 
-func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
+func TestUnreadableDocumentCountsNothing(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for shard := range rates.Shards {

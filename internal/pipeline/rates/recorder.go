@@ -14,28 +14,24 @@ import (
 	"billhook/internal/retry"
 )
 
-// Config is what a Recorder is made of. Breakers and Log are optional.
+// Config is the configuration of a Recorder. Breakers and Log are optional.
 type Config struct {
-	Store store.GetCommitter
-	// Self is this instance. Its Instance is required, and no other's.
-	Self Service
-	// Breakers returns the breakers that are not closed.
-	Breakers func() []Breaker
+	Store    store.GetCommitter
+	Self     Service          // this instance, with its own unique Instance
+	Breakers func() []Breaker // those that are not closed
 	Now      func() time.Time
-	// AfterFunc has f called when d has passed; stop prevents a call that has not been made yet.
+	// AfterFunc calls f when d has passed; stop prevents a call that has not been made yet.
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	Log       *slog.Logger
 }
 
-// Recorder counts for one instance. Its methods that count do not wait for the store. It is safe for
-// concurrent use; nil counts nothing.
+// Recorder counts for one instance without waiting for the store. It is concurrency-safe; nil counts nothing.
 type Recorder struct {
 	config Config
 
-	mu sync.Mutex
-	// counted has what no flush has added, and at is when the last of it was.
-	counted document
-	at      time.Time
+	mu      sync.Mutex
+	counted document  // not yet flushed
+	at      time.Time // of the last count
 	seen    time.Time
 	stop    func()
 	closed  bool
@@ -43,7 +39,7 @@ type Recorder struct {
 	adding sync.Mutex
 }
 
-// NewRecorder returns a recorder that has counted nothing. It adds nothing by itself until Start.
+// NewRecorder returns an empty recorder. It does not flush by itself until Start.
 func NewRecorder(config Config) *Recorder {
 	return &Recorder{config: config, counted: documentOf(nil)}
 }
@@ -63,8 +59,7 @@ func (r *Recorder) Arrived(queue string) {
 	r.count(func(to document, _ time.Time) { to.Queues[queue] = to.Queues[queue].Plus(Counts{In: 1}) })
 }
 
-// Ended counts what became of a delivery, or of one attempt of it. attempt is which of the event's
-// attempts it was, 0 where it was none: a message that only waits is not counted.
+// Ended counts the outcome of a delivery. attempt is its number; a delivery that only waits has 0.
 func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
 	var ended Counts
 	switch outcome {
@@ -80,23 +75,21 @@ func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
 	r.count(func(to document, _ time.Time) { to.Queues[queue] = to.Queues[queue].Plus(ended) })
 }
 
-// Answered counts what a target has said to a request. The status is 0 where there was no answer, and
-// the code is why it was a failure, or empty.
+// Answered counts a target's answer: status (0: none), reason of a failure, and time.
 func (r *Recorder) Answered(name string, status int, code string, took time.Duration) {
 	r.count(func(to document, now time.Time) {
-		answer := Answer{
-			At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code,
-			Milliseconds: took.Milliseconds(),
+		at, ms := now.UTC().Truncate(time.Microsecond), took.Milliseconds()
+		one := Target{
+			Answers: map[string]int64{class(status, code): 1},
+			Last:    []Answer{{At: at, Status: int64(status), Code: code, Milliseconds: ms}},
 		}
-		to.Targets[name] = to.Targets[name].plus(name,
-			Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
+		to.Targets[name] = to.Targets[name].plus(name, one)
 	})
 }
 
 const maxRelease = 64
 
-// Release remembers that a message names the release of the webhook service that it came by. A name that
-// could not be that of a release is ignored.
+// Release remembers a release of the webhook service, as a message names it. An impossible name is ignored.
 func (r *Recorder) Release(name string) {
 	odd := func(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '_' }
 	if name == "" || len(name) > maxRelease || strings.ContainsFunc(name, odd) {
@@ -109,7 +102,7 @@ func (r *Recorder) Release(name string) {
 	})
 }
 
-// Start has the recorder add what it counts every FlushEvery, until Close.
+// Start flushes every FlushEvery, until Close.
 func (r *Recorder) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +117,7 @@ func (r *Recorder) Start() {
 	})
 }
 
-// Close adds what is left, and ends what Start began. Where the store takes it not in time, it is lost.
+// Close flushes once more, and ends what Start began. Counts that the store does not take in time are lost.
 func (r *Recorder) Close(ctx context.Context) {
 	r.mu.Lock()
 	r.closed = true
@@ -143,9 +136,8 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// Flush adds what was counted to the documents of the hour and the day of the last of it. An instance that
-// has counted nothing is seen every SeenEvery. After an error the next call adds it: twice where the answer
-// alone was lost.
+// Flush adds the counts to the documents of the hour and day of the last of them. An instance without counts
+// reports itself every SeenEvery. After an error the next call adds them: twice if only the answer was lost.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
@@ -162,8 +154,8 @@ func (r *Recorder) Flush(ctx context.Context) error {
 		return nil
 	}
 	err := r.add(ctx, taken, at, now)
-	if errors.Is(err, store.ErrInvalid) { // it would hold up all that comes after it
-		r.report(ctx, fmt.Errorf("rates: what cannot be stored is left out: %w", err))
+	if errors.Is(err, store.ErrInvalid) { // these counts would prevent all later ones
+		r.report(ctx, fmt.Errorf("rates: counts that cannot be stored are left out: %w", err))
 		err = nil
 	}
 	r.mu.Lock()
@@ -178,24 +170,24 @@ func (r *Recorder) Flush(ctx context.Context) error {
 
 func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) error {
 	shard := int(crc32.ChecksumIEEE([]byte(r.config.Self.Instance)) % Shards)
-	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard),
-		func(doc store.Document) ([]store.Write, error) {
-			ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
-			if err != nil {
-				return nil, err
-			}
-			hour, day := documentOf(doc.Fields),
-				document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
-			day.add(document{Queues: taken.Queues})
-			hour.add(taken)
-			hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
-			keepNewest(hour.Services, maxInstances)
-			keepNewest(hour.Releases, maxReleases)
-			return []store.Write{
-				store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version,
-					store.Encode(&day)),
-			}, nil
-		})
+	key := Hour.key(at, shard)
+	_, err := store.Update(ctx, r.config.Store, key, func(ofHour store.Document) ([]store.Write, error) {
+		ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
+		if err != nil {
+			return nil, err
+		}
+		day := document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
+		day.add(document{Queues: taken.Queues})
+		hour := documentOf(ofHour.Fields)
+		hour.add(taken)
+		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
+		keepNewest(hour.Services, maxInstances)
+		keepNewest(hour.Releases, maxReleases)
+		return []store.Write{
+			store.Replace(ofHour.Key, ofHour.Version, store.Encode(&hour)),
+			store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day)),
+		}, nil
+	})
 	return err
 }
 

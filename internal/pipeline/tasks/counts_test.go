@@ -51,7 +51,7 @@ func (r *rig) counted(t *testing.T) (lines []string) {
 	return lines
 }
 
-func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
+func TestDeadLetterIsCountedWhileItIsOpen(t *testing.T) {
 	t.Parallel()
 	counter := &storetest.Counter{Store: storetest.Open(t)}
 	r := rigOn(counter)
@@ -105,7 +105,7 @@ func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, er
 	return m.held, m.at, m.err
 }
 
-func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
+func TestBacklogsOfQueuesAreStoredInOneDocument(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		meter   backlog.Counter
@@ -170,7 +170,7 @@ func (s subscription) Standing(context.Context, catalog.Queue) (pause.Standing, 
 	return pause.Standing(s), nil
 }
 
-func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
+func TestUndonePauseIsALogLineForTheAlert(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		stands pause.Standing
@@ -219,7 +219,7 @@ func (r *rig) entry(t *testing.T, event string) store.Write {
 		r.now.Add(-time.Minute))))(t)[0]
 }
 
-func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
+func TestJournalIsSealedAndTheRestIsCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.booked(t, "a")

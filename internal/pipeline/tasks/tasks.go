@@ -1,4 +1,4 @@
-// Package tasks owns the recurring work, which Cloud Scheduler asks for at /tasks. Every task is bounded,
+// Package tasks owns the recurring work, for which Cloud Scheduler posts to /tasks. Every task is bounded,
 // continues where the last run stopped, may run twice at once, and has an address of its own, /tasks/{name}.
 package tasks
 
@@ -41,32 +41,27 @@ const (
 	logged  = 100 // lines of findings
 )
 
-// Longest is the longest that a task takes: its run, and the end of its last step.
+// Longest is the longest duration of a task: its run, and the end of its last step.
 const Longest = runTime + 10*time.Second
 
 // Service answers /tasks.
 type Service struct {
 	Catalog *catalog.Catalog
 	Store   store.Store
-	// Ingest copies what the webhook service reads into a database of its own; nil: it reads the store.
-	Ingest *mirror.Mirror
-	Outbox *lane.Relay
-	// Delayed publishes what has waited long enough.
+	Ingest  *mirror.Mirror // the copies that the webhook service reads; nil: it reads the store
+	Outbox  *lane.Relay
 	Delayed *lane.Relay
-	// Operations continues at most so many of people's operations that run, and says what it did.
-	Operations func(ctx context.Context, most int, log *slog.Logger) (done any, err error)
-	// Backlogs counts what waits in the broker; nil: it cannot be counted.
-	Backlogs backlog.Counter
-	// Subscriptions shows whether paused queues are; nil: it cannot be seen.
-	Subscriptions pause.Viewer
+	// Operations continues at most this many of people's running operations, and returns what it did.
+	Operations    func(ctx context.Context, most int, log *slog.Logger) (done any, err error)
+	Backlogs      backlog.Counter // nil: the messages in the broker cannot be counted
+	Subscriptions pause.Viewer    // nil: the subscriptions of paused queues cannot be read
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
-	// SealLag is how long the database may take for a commit after it has taken its time; see seal.Sealer.
-	SealLag time.Duration
+	SealLag       time.Duration // see seal.Sealer.Lag
 }
 
-// Path is where Cloud Scheduler calls, and ReleasePath where an alarm calls its task.
+// Path is what Cloud Scheduler posts to, and ReleasePath the task that an alarm calls.
 const (
 	Path        = "/tasks"
 	ReleasePath = Path + "/release-delayed"
@@ -74,7 +69,7 @@ const (
 
 type task func(*Service, context.Context) (any, error)
 
-// The last is for where Firestore's TTL does not do it.
+// The last task is for databases without Firestore's TTL.
 var all = []struct {
 	name string
 	run  task
@@ -121,8 +116,9 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
 	post := func(path string, run func(context.Context) (any, error)) {
-		r.Post(path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return run(r.Context()) },
-			func(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }))
+		refuse := func(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
+		r.Post(path, serve.Answer(http.StatusOK,
+			func(r *http.Request) (any, error) { return run(r.Context()) }, refuse))
 	}
 	for _, t := range all {
 		post(Path+"/"+t.name, func(ctx context.Context) (any, error) { return s.do(ctx, t.name, t.run) })
@@ -146,11 +142,10 @@ func (s *Service) scheduled(ctx context.Context) (any, error) {
 	return answer, errors.Join(errs...)
 }
 
-// failed answers 503: the scheduler then tries again.
-var failed = serve.ErrorMapping{
-	Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed",
-		"The task could not be done now; call it again."),
-}
+// failed is 503, after which the scheduler tries again.
+var failed = serve.ErrorMapping{Last: serve.Refuse(
+	http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.",
+)}
 
 func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
@@ -166,7 +161,7 @@ func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	return done, err
 }
 
-// guarded has a panic end its own task alone. What it says may repeat a document, and is left out.
+// guarded has a panic end its own task alone. Its value may repeat a document, and is left out.
 func guarded(run task) task {
 	return func(s *Service, ctx context.Context) (done any, err error) {
 		defer func() {
@@ -178,21 +173,18 @@ func guarded(run task) task {
 	}
 }
 
-// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next
-// run.
+// ReleaseDelayed does the task of that name for an alarm in this process. A failure is only logged.
 func (s *Service) ReleaseDelayed(ctx context.Context) {
 	_, _ = s.do(ctx, path.Base(ReleasePath), (*Service).releaseDelayed)
 }
 
 type relayed struct {
 	lane.Report
-	// OldestSeconds is the age of the oldest message that still waits; 0: none waits.
-	OldestSeconds int64 `json:"oldest_seconds"`
-	// Copies that were made of what the webhook service reads.
-	Copies int `json:"copies,omitzero"`
+	OldestSeconds int64 `json:"oldest_seconds"`  // of the oldest message that still waits; 0: none waits
+	Copies        int   `json:"copies,omitzero"` // of what the webhook service reads
 }
 
-// relayOutbox publishes the messages, and makes the copies, that commits have left.
+// relayOutbox publishes messages, and copies documents, which were not done right after their commit.
 func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 	done, err := s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 	if s.Ingest != nil {
@@ -203,7 +195,7 @@ func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 	return done, err
 }
 
-// releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
+// releaseDelayed publishes all due messages, because a rest would wait for the next run.
 func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 	var all relayed
 	for {
@@ -211,11 +203,12 @@ func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed,
-			all.Published+done.Published
+		all.Lanes += done.Lanes
+		all.Failed += done.Failed
+		all.Published += done.Published
 		all.More, all.OldestSeconds = done.More, done.OldestSeconds
 		if !done.More || done.Published == 0 || ctx.Err() != nil {
-			return all, nil //nolint:nilerr // what a run without time has left it says by More
+			return all, nil //nolint:nilerr // after the run's time More is true
 		}
 	}
 }
@@ -224,8 +217,8 @@ func (s *Service) relay(
 	ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration),
 ) (relayed, error) {
 	report, err := from.Due(ctx, lanes, func(lane string, err error) {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane),
-			slog.String("cause", err.Error()))
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed",
+			slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
 	if err != nil {
 		return relayed{}, err
@@ -240,35 +233,35 @@ func (s *Service) relay(
 
 func (s *Service) sweepLeases(ctx context.Context) (any, error) {
 	now := s.Now()
-	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records,
-		func(ctx context.Context, record dedupe.Record) (bool, error) {
-			q, known := s.Catalog.Queue(record.Queue)
-			republish := known && q.Enabled && record.Message != nil
-			var err error
-			if republish {
-				failpoint.Hit(failpoint.SweepRepublish)
-				again := *record.Message
-				again.Attributes = q.Addressed(again.Attributes)
-				_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
-				failpoint.Hit(failpoint.SweepRepublished)
-			}
-			s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue),
-				slog.String("event_id", record.EventID),
-				slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID),
-				slog.Int64("attempt", record.Attempts),
-				slog.Time("lease_until", record.LeaseUntil), slog.Bool("republished", republish && err == nil))
-			if err == nil {
-				s.Metrics.Orphan(record.Queue, republish)
-			}
-			return republish, err
-		})
+	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, s.republish)
 	if swept.Republished > 0 {
 		failpoint.Hit(failpoint.SweepMarked)
 	}
 	return swept, err
 }
 
-// OrphanAfter is how long after the end of its lease an event gets no redelivery any more.
+// republish publishes the message of an event that no worker handles, if its queue still runs.
+func (s *Service) republish(ctx context.Context, record dedupe.Record) (republish bool, err error) {
+	q, known := s.Catalog.Queue(record.Queue)
+	if republish = known && q.Enabled && record.Message != nil; republish {
+		failpoint.Hit(failpoint.SweepRepublish)
+		again := *record.Message
+		again.Attributes = q.Addressed(again.Attributes)
+		_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
+		failpoint.Hit(failpoint.SweepRepublished)
+	}
+	s.Log.LogAttrs(ctx, slog.LevelError, "orphan",
+		slog.String("queue", record.Queue), slog.String("event_id", record.EventID),
+		slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID),
+		slog.Int64("attempt", record.Attempts), slog.Time("lease_until", record.LeaseUntil),
+		slog.Bool("republished", republish && err == nil))
+	if err == nil {
+		s.Metrics.Orphan(record.Queue, republish)
+	}
+	return republish, err
+}
+
+// OrphanAfter is the time after the end of a lease when its event gets no redelivery any more.
 func OrphanAfter(c *catalog.Catalog) time.Duration {
 	var longest time.Duration
 	for _, q := range c.Queues {
@@ -282,7 +275,7 @@ func (s *Service) runOperations(ctx context.Context) (any, error) {
 	return s.Operations(ctx, records, s.Log)
 }
 
-// countDeadLetters fails unless all queues are counted: an absent count is an alert, too.
+// countDeadLetters fails unless all queues are counted, because a missing count is an alert too.
 func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 	var counted struct {
 		Queues int   `json:"queues"` // that keep dead letters
@@ -298,9 +291,9 @@ func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 			return counted, err
 		}
 		oldest := standing.Age(now)
-		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters", slog.String("queue", q.ID),
-			slog.Int64("open", standing.Open),
-			slog.Bool("more", standing.More), slog.Int64("oldest_seconds", int64(oldest.Seconds())))
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters",
+			slog.String("queue", q.ID), slog.Int64("open", standing.Open), slog.Bool("more", standing.More),
+			slog.Int64("oldest_seconds", int64(oldest.Seconds())))
 		s.Metrics.DeadLetters(q.ID, standing.Open, oldest)
 		counted.Queues++
 		counted.Open += standing.Open
@@ -311,15 +304,14 @@ func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 func (s *Service) countWaiting(ctx context.Context) (any, error) {
 	waiting, err := s.countBacklogs(ctx)
 	var unread error
-	waiting.PausesUndone, unread = s.lookAtPauses(ctx)
+	waiting.PausesUndone, unread = s.checkPauses(ctx)
 	return waiting, errors.Join(err, unread)
 }
 
 const settling = time.Minute
 
-// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the
-// alert.
-func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
+// checkPauses counts the paused queues whose messages are pushed anyway, each with a line for the alert.
+func (s *Service) checkPauses(ctx context.Context) (undone int, err error) {
 	if s.Subscriptions == nil {
 		return 0, nil
 	}
@@ -335,20 +327,18 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 		standing, err := s.Subscriptions.Standing(ctx, q)
 		switch {
 		case err != nil:
-			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen", slog.String("queue", p.Queue),
-				slog.String("cause", err.Error()))
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen",
+				slog.String("queue", p.Queue), slog.String("cause", err.Error()))
 		case standing == pause.Pushing || standing == pause.Undone:
 			undone++
 			s.Log.LogAttrs(ctx, slog.LevelError, "pause undone", slog.String("queue", p.Queue),
-				slog.Time("paused_at", p.At),
-				slog.String("subscription", string(standing)))
+				slog.Time("paused_at", p.At), slog.String("subscription", string(standing)))
 		}
 	}
 	return undone, nil
 }
 
-// Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf
-// says.
+// Expiring are the collections that the cleanup removes from without a TTL, as in terraform/firestore.tf.
 var Expiring = []string{
 	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Collection, "rateBlocks", "requests",
 }
@@ -372,11 +362,11 @@ func (s *Service) cleanup(ctx context.Context) (any, error) {
 type waiting struct {
 	Queues       int   `json:"queues"` // that could be counted
 	Messages     int64 `json:"messages"`
-	Kept         int   `json:"kept"`          // queues that do not run and whose subscription is still there
-	PausesUndone int   `json:"pauses_undone"` // paused queues whose messages are pushed all the same
+	Kept         int   `json:"kept"`          // disabled queues that still have a subscription
+	PausesUndone int   `json:"pauses_undone"` // paused queues whose messages are pushed anyway
 }
 
-// countBacklogs writes down how many messages of each queue that has its subscription wait in the broker.
+// countBacklogs stores how many messages wait in the broker, for each queue with a subscription.
 func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) {
 	if s.Backlogs == nil {
 		return found, nil
@@ -405,7 +395,7 @@ func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) 
 	return found, err
 }
 
-// verifyBooks answers how far the verification is, or what the last has found where none runs.
+// verifyBooks returns the progress of the verification, or the result of the last one if none runs.
 func (s *Service) verifyBooks(ctx context.Context) (any, error) {
 	lines := 0
 	watch := seal.Watch{
@@ -425,7 +415,7 @@ func (s *Service) verifyBooks(ctx context.Context) (any, error) {
 	if running {
 		done = state.Running
 	}
-	done.Findings = nil // they have lines of their own
+	done.Findings = nil // they have their own log lines
 	return struct {
 		seal.Verdict
 		Running bool `json:"running"`

@@ -154,7 +154,7 @@ func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
 	require.NoError(t, filetest.ErrorOf(run.Claim(t.Context(), 2*time.Minute, message, false)))
 }
 
-func TestTheOutboxIsRelayed(t *testing.T) {
+func TestOutboxIsRelayed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.done(t, "relay-outbox", `{"lanes":0,"failed":0,"published":0,"more":false,"oldest_seconds":0}`)
@@ -174,9 +174,9 @@ func TestTheOutboxIsRelayed(t *testing.T) {
 	require.NotContains(t, r.log.String(), "sub-1", "a lane is named by its hash")
 }
 
-// TestAnOrphanIsPublishedAgainWhereItCanBe: eight minutes of backoff, one of the ack
+// TestOrphanIsPublishedAgainIfItsMessageIsKept: eight minutes of backoff, one of the ack
 // deadline and one more after the end of the lease nobody can be on its way.
-func TestAnOrphanIsPublishedAgainWhereItCanBe(t *testing.T) {
+func TestOrphanIsPublishedAgainIfItsMessageIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	shares := catalog.Queue{ID: "shares", Enabled: true, SharedTopic: "sales", Bindings: []routing.Pattern{"#"}}
@@ -223,7 +223,7 @@ func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
 		"and does so for every queue, after an outage")
 }
 
-func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
+func TestCleanupRemovesABoundedNumberOfExpiredDocuments(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, collection := range []string{dedupe.Collection, deadletter.Collection, "paymentEvents"} {
@@ -245,7 +245,7 @@ func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
 	require.NoError(t, err, "payment events are kept")
 }
 
-func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
+func TestEveryTaskHasItsRouteAndAnswers503AfterAFailure(t *testing.T) {
 	t.Parallel()
 	for _, name := range append([]string{""}, tasks.Names...) { // without a name all that are scheduled
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +304,7 @@ func (r *rig) keep(t *testing.T, count int) {
 }
 
 // Otherwise what is over the bound would wait for the scheduler, having been asked for on time.
-func TestAllThatIsDueIsReleasedByOneCallUnlessTheBrokerIsDown(t *testing.T) {
+func TestOneCallReleasesAllDueMessagesUnlessTheBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.keep(t, 1040)

@@ -1,6 +1,5 @@
-// Package importertest starts the servers that an import drains: Redis, RabbitMQ and Postgres of
-// the Debian packages, each on a free port with its data in a temporary folder. It owns their start
-// and end, and the rule for machines without them. It refuses to skip a suite silently.
+// Package importertest starts the servers that an import drains: Redis, RabbitMQ and Postgres of the Debian
+// packages. Without them a suite is skipped with a message, or fails with REQUIRE_EMULATORS=1.
 package importertest
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// T is who starts the servers, until its end: a test, or a program that is built like one.
+// T starts servers, which end with it: a test, or a program that is built like one.
 type T interface {
 	require.TestingT
 	Helper()
@@ -35,8 +34,7 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// installed returns the first of the programs that is there. Without one it skips the test with a
-// message; with REQUIRE_EMULATORS=1 the test fails.
+// installed returns the first of the programs that exists.
 func installed(t T, name string, patterns ...string) string {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -63,7 +61,7 @@ func freePort(t T) string {
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// as is how a program is run that refuses to be root: as the account of its package.
+// as runs a program that refuses to be root as the account of its package.
 func as(t T, account, folder string) *syscall.SysProcAttr {
 	t.Helper()
 	attributes := &syscall.SysProcAttr{Setpgid: true}
@@ -92,8 +90,7 @@ type server struct {
 	arguments   []string
 	environment []string
 	attributes  *syscall.SysProcAttr
-	// ends is the signal that ends it.
-	ends syscall.Signal
+	ends        syscall.Signal
 }
 
 // start runs the server until the end of the test, and returns when ready does without an error.
@@ -140,9 +137,9 @@ func Redis(t T) (do func(command string, arguments ...any) any, address string) 
 	t.Helper()
 	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
 	address = "redis://127.0.0.1:" + port
-	connections := &redis.Pool{
-		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, address) },
-	}
+	connections := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialURLContext(ctx, address)
+	}}
 	t.Cleanup(func() { require.NoError(t, connections.Close()) })
 	server{
 		path: path, arguments: []string{"--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", ""},
@@ -170,32 +167,27 @@ func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 	attributes := as(t, "rabbitmq", folder)
 	environment := []string{
 		"HOME=" + folder, "ERL_EPMD_PORT=" + names, "RABBITMQ_NODENAME=import" + port + "@localhost",
-		"RABBITMQ_NODE_PORT=" + port, "RABBITMQ_DIST_PORT=" + nodes,
-		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_MNESIA_BASE=" + filepath.Join(folder, "data"),
-		"RABBITMQ_LOG_BASE=" + filepath.Join(folder, "log"),
-		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(folder, "plugins"), "RABBITMQ_CONFIG_FILE=" +
-			filepath.Join(folder, "config"),
-		"RABBITMQ_PID_FILE=" + filepath.Join(folder, "pid"), "RABBITMQ_CONF_ENV_FILE=" + filepath.Join(folder,
-			"environment"),
+		"RABBITMQ_NODE_PORT=" + port, "RABBITMQ_DIST_PORT=" + nodes, "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		"RABBITMQ_MNESIA_BASE=" + folder + "/data", "RABBITMQ_LOG_BASE=" + folder + "/log",
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + folder + "/plugins", "RABBITMQ_CONFIG_FILE=" + folder + "/config",
+		"RABBITMQ_PID_FILE=" + folder + "/pid", "RABBITMQ_CONF_ENV_FILE=" + folder + "/environment",
 	}
-	// Its own port mapper: the one that it would start otherwise outlives it.
-	server{
-		path: daemon, arguments: []string{"-port", names, "-address", "127.0.0.1"}, environment: environment,
-		attributes: attributes, ends: syscall.SIGKILL,
-	}.
-		start(t, func(ctx context.Context) error {
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+names)
-			if err == nil {
-				err = c.Close()
-			}
-			return err
-		})
+	// Its own port mapper, because the one that it would start outlives it.
+	mapper := server{path: daemon, environment: environment, attributes: attributes, ends: syscall.SIGKILL}
+	mapper.arguments = []string{"-port", names, "-address", "127.0.0.1"}
+	mapper.start(t, func(ctx context.Context) error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+names)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
 	address = "amqp://guest:guest@127.0.0.1:" + port + "/"
-	server{path: path, environment: environment, attributes: attributes, ends: syscall.SIGKILL}.
-		start(t, func(context.Context) (err error) {
-			connection, err = amqp.Dial(address)
-			return err
-		})
+	broker := server{path: path, environment: environment, attributes: attributes, ends: syscall.SIGKILL}
+	broker.start(t, func(context.Context) (err error) {
+		connection, err = amqp.Dial(address)
+		return err
+	})
 	t.Cleanup(func() { _ = connection.Close() }) // the test may have closed it
 	return connection, address
 }
@@ -203,22 +195,24 @@ func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 // Postgres starts a server, and returns a connection to it and its URL.
 func Postgres(t T) (connection *pgx.Conn, address string) {
 	t.Helper()
-	path, port, folder := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres"),
-		freePort(t), t.TempDir()
+	path := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres")
+	port, folder := freePort(t), t.TempDir()
 	attributes := as(t, "postgres", folder)
-	data := filepath.Join(folder, "data")
-	initialize := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(path), "initdb"), "-D", data, "-A",
-		"trust", "-U", "old", "-E", "UTF8", "--no-sync")
+	data, initdb := filepath.Join(folder, "data"), filepath.Join(filepath.Dir(path), "initdb")
+	initialize := exec.CommandContext(t.Context(), initdb, "-D", data, "-A", "trust", "-U", "old", "-E", "UTF8",
+		"--no-sync")
 	initialize.SysProcAttr, initialize.Dir = attributes, folder
-	said, err := initialize.CombinedOutput()
-	require.NoError(t, err, string(said))
+	output, err := initialize.CombinedOutput()
+	require.NoError(t, err, string(output))
 	address = fmt.Sprintf("postgres://old@127.0.0.1:%s/postgres?sslmode=disable", port)
+	arguments := []string{"-D", data, "-p", port}
+	sockets := "unix_socket_directories=" + folder
+	for _, setting := range []string{"listen_addresses=127.0.0.1", sockets, "fsync=off"} {
+		arguments = append(arguments, "-c", setting)
+	}
 	server{
-		path: path, attributes: attributes, ends: syscall.SIGINT, // which ends it with connections open
-		arguments: []string{
-			"-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + folder,
-			"-c", "fsync=off",
-		},
+		// also with open connections
+		path: path, attributes: attributes, arguments: arguments, ends: syscall.SIGINT,
 	}.start(t, func(ctx context.Context) (err error) {
 		connection, err = pgx.Connect(ctx, address)
 		return err

@@ -1,5 +1,4 @@
-// Package ratestest holds the counting of rates to a model in memory, on whatever store it is given.
-// Every store that the program runs on runs it.
+// Package ratestest compares the counting of rates with a model in memory, for every store of the program.
 package ratestest
 
 import (
@@ -30,12 +29,11 @@ type numbers map[bucket]rates.Counts
 type instance struct {
 	*rates.Recorder
 
-	faults *storetest.Faults
-	// counted is what it has counted and no flush has added, by queue.
-	counted map[string]rates.Counts
+	faults  *storetest.Faults
+	counted map[string]rates.Counts // not yet flushed, by queue
 }
 
-// world is a store, its instances, and what must be there.
+// world is a store, its instances, and the expected numbers.
 type world struct {
 	db        store.Store
 	now       time.Time
@@ -43,18 +41,16 @@ type world struct {
 	seq       int
 	instances []*instance
 	added     numbers
-	// between, if set, runs once, before the next commit.
-	between func()
+	between   func() // if set, runs once, before the next commit
 }
 
-// Run checks that what instances have added is counted once, and again where an answer was lost. open
-// returns a store that the runs share.
+// Run checks that counts are added once, and twice if an answer was lost. All runs share a store.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	db, runs := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		// Each run has years of its own on the store.
+		// Each run has its own year on the store.
 		w := &world{db: db, now: start.AddDate(runs, 0, 0), run: fmt.Sprint("r", runs), added: numbers{}}
 		for range 3 {
 			w.begin()
@@ -154,7 +150,7 @@ func (w *world) flush(t require.TestingT, one *instance) {
 	one.counted = map[string]rates.Counts{}
 }
 
-// fails flushes with a fault, if there is something to add.
+// fails flushes with a fault.
 func fails(one *instance, fault func(n int)) {
 	fault(1)
 	if err := one.Flush(context.Background()); err == nil {
@@ -163,7 +159,7 @@ func fails(one *instance, fault func(n int)) {
 	fault(0)
 }
 
-// kill ends an instance: what it has not added is lost.
+// kill ends an instance, whose counts are lost.
 func (w *world) kill(t *rapid.T) {
 	i := rapid.IntRange(0, len(w.instances)-1).Draw(t, "killed")
 	w.instances = append(w.instances[:i], w.instances[i+1:]...)

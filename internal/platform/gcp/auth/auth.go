@@ -1,7 +1,6 @@
-// Package auth answers whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect
+// Package auth decides whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect
 // tokens (RS256), and by Identity-Aware Proxy's assertions (ES256). It owns the checks of signature, issuer,
-// audience, account and times, and the cache of the signing keys. It refuses any configuration that would
-// skip a check, and to repeat a part of a token.
+// audience, account and times, and the cache of the signing keys. No error repeats a part of a token.
 package auth
 
 import (
@@ -21,14 +20,12 @@ import (
 	"billhook/internal/platform/serve"
 )
 
+// The modes of a Verifier. ModeIAM is for a service behind Cloud Run's own IAM check, which verifies
+// signatures and removes them: it protects nothing on a service that allows unauthenticated callers.
 const (
-	// ModeOIDC verifies the token whole.
-	ModeOIDC = "oidc"
-	// ModeIAM is for a service behind Cloud Run's own IAM check, which verifies the signature and removes it. It
-	// protects nothing on a service that allows unauthenticated callers.
-	ModeIAM = "iam"
-	// ModeNone accepts everything. It is for Google's emulators, which send no token.
-	ModeNone = "none"
+	ModeOIDC = "oidc" // verifies the whole token
+	ModeIAM  = "iam"
+	ModeNone = "none" // accepts everything, for Google's emulators, which send no token
 )
 
 // Google's issuers in both documented spellings, and the URL of its public keys.
@@ -39,10 +36,8 @@ const (
 )
 
 const (
-	// maxTokenBytes bounds a token before it is decoded. Tokens of Pub/Sub have around 1 KiB.
-	maxTokenBytes = 16 << 10
-	// leeway is the accepted clock difference for exp, iat and nbf.
-	leeway = 30 * time.Second
+	maxTokenBytes = 16 << 10         // before it is decoded; Pub/Sub's tokens have around 1 KiB
+	leeway        = 30 * time.Second // the accepted clock difference for exp, iat and nbf
 	// strippedSignature is Cloud Run's replacement for a signature that it has verified.
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
@@ -51,29 +46,23 @@ const (
 // Verify and Identify wrap serve.ErrNoToken, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 var ErrInvalid = errors.New("auth: invalid token")
 
-// Config says which tokens are accepted, and where the keys are. A Verifier needs Mode, Audience and
-// ServiceAccount, an Identity Audience and Allow, and Accounts nothing.
+// Config describes the accepted tokens and their keys. A Verifier needs Mode, Audience and ServiceAccount, an
+// Identity needs Audience and Allow, and Accounts need nothing.
 type Config struct {
-	// Mode is oidc, iam or none, which needs no audience and no account.
-	Mode string
-	// Audience is the expected audience. For an ID token it is what the client has asked for. For a proxy's
-	// assertion it is the path of the resource behind the proxy, such as
-	// /projects/<number>/locations/<region>/services/<service>.
+	Mode string // oidc, iam, or none, which needs no audience and no account
+	// Audience is the expected audience: of an ID token what its client asked for, of a proxy's assertion the
+	// resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
 	Audience       string
 	ServiceAccount string
-	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
-	EmulatorHost bool
-	// Allow lists the e-mail addresses of the accepted people, in any case. It may be empty where IsProxied: the
-	// proxy's own list then says who comes in, and no ID token is accepted.
+	EmulatorHost   bool // whether an emulator host is set, which the mode none requires
+	// Allow lists the e-mail addresses of the accepted people, in any case. It may be empty if IsProxied: the
+	// proxy's own list then decides, and no ID token is accepted.
 	Allow []string
-	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of tokens and of the proxy's assertions;
-	// empty: Google's. Plain http is accepted for loopback alone: the server of this URL decides which tokens
-	// are genuine.
+	// KeysURL and ProxyKeysURL are the JSON Web Key Sets of tokens and of the proxy's assertions; empty:
+	// Google's. Plain http is accepted only for loopback, because their server decides which tokens are genuine.
 	KeysURL, ProxyKeysURL string
-	// Now is the clock; nil: time.Now.
-	Now func() time.Time
-	// Client fetches the keys; nil: one with the default transport.
-	Client *http.Client
+	Now                   func() time.Time // nil: time.Now
+	Client                *http.Client     // fetches the keys; nil: one with the default transport
 }
 
 // Verifier verifies push tokens. It is safe for concurrent use.
@@ -112,7 +101,7 @@ func refuse(wrong bool, text string) error {
 	return nil
 }
 
-// checkAudience refuses an empty audience, which a token may have beside others.
+// checkAudience refuses an empty audience, which a token may contain among others.
 func checkAudience(audience string) error {
 	return refuse(strings.TrimSpace(audience) == "", "the audience is empty")
 }
@@ -127,7 +116,7 @@ func checkKeysURL(raw string) error {
 }
 
 // Verify checks the value of an Authorization header. Its error ends in a reason code. ctx bounds the wait
-// for keys. It does not end the fetch, which other callers share.
+// for keys, but does not end the fetch, which other callers share.
 func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error {
 	if v.mode == ModeNone {
 		return nil
@@ -139,7 +128,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	removed := strings.HasSuffix(token, "."+strippedSignature)
 	switch {
 	case v.mode == ModeIAM && !removed:
-		// Cloud Run keeps a signature only if it has not checked it.
+		// Cloud Run removes each signature that it has checked.
 		return invalid("signature_not_removed")
 	case v.mode != ModeIAM && removed:
 		return invalid("signature_removed")
@@ -186,8 +175,7 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// address is plain ASCII, since other addresses have more than one spelling, and some other capitals an ASCII
-// letter as their lower case.
+// address is plain ASCII, because other letters have several spellings and may fold to an ASCII letter.
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
 // IsAddress reports whether an e-mail address may be in Allow.
@@ -199,7 +187,7 @@ func fold(email string) (string, bool) {
 
 var behindProxy = regexp.MustCompile(`^/projects/[0-9]+/locations/[a-z0-9-]+/services/[a-z0-9-]+$`)
 
-// IsProxied reports whether an audience is that of the proxy before a service on Cloud Run.
+// IsProxied reports whether an audience is that of the proxy in front of a service on Cloud Run.
 func IsProxied(audience string) bool { return behindProxy.MatchString(audience) }
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.
@@ -214,8 +202,8 @@ func NewIdentity(config Config) (*Identity, error) {
 	}
 	var tokens, proxy error
 	i.token, tokens = config.tokens()
-	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, cmp.Or(config.ProxyKeysURL, proxyKeysURL),
-		proxyIssuer)
+	keysURL := cmp.Or(config.ProxyKeysURL, proxyKeysURL)
+	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, keysURL, proxyIssuer)
 	i.proxy.longest = proxyLife // its people need no verified address: the proxy has authenticated them
 	if err := errors.Join(append(errs, tokens, proxy)...); err != nil {
 		return nil, err
@@ -223,9 +211,7 @@ func NewIdentity(config Config) (*Identity, error) {
 	return i, nil
 }
 
-// Identify returns the lower-case e-mail address of the accepted person that the headers
-// identify. Its error wraps serve.ErrNoToken, ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable, as
-// Verify's does. Where the proxy's header is present, nothing else is read.
+// Identify returns the lower-case e-mail address of the accepted person, by the proxy's header if present.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
 	by, texts, read := i.token, header.Values("Authorization"), bearer
 	asserted := header.Values(proxyHeader)
@@ -253,8 +239,8 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 	return email, nil
 }
 
-// Accounts identifies accounts by Google's ID tokens (RS256, in Authorization), each for the address
-// that it calls. It is safe for concurrent use. Whom it identifies may do nothing yet.
+// Accounts identifies accounts by Google's ID tokens (RS256, in Authorization), each for the address that it
+// calls. It is safe for concurrent use. It does not decide what an account may do.
 type Accounts struct{ token issuer }
 
 // NewAccounts returns Accounts, or the mistake in the configuration.
@@ -263,8 +249,8 @@ func NewAccounts(config Config) (*Accounts, error) {
 	return &Accounts{tokens}, err
 }
 
-// Account returns the e-mail address of the account whose token an Authorization header has, for the
-// audience. Without one, invalid is the reason. The error wraps serve.ErrKeysUnavailable.
+// Account returns the e-mail address of the account of a token in an Authorization header, for the audience.
+// Without a valid token, invalid is the reason. The error wraps serve.ErrKeysUnavailable.
 func (a *Accounts) Account(
 	ctx context.Context, audience, authorization string,
 ) (email, invalid string, err error) {

@@ -26,17 +26,15 @@ import (
 )
 
 const (
-	// Bounds of the max-age of a set, and what is taken where an answer has none.
+	// Bounds of the max-age of a set, and the default of an answer without one.
 	minFresh     = time.Minute
 	maxFresh     = 6 * time.Hour
 	defaultFresh = time.Hour
 	// keepFor bounds the use of a set while the key server does not answer. Google announces a key days before
 	// it signs with it; a longer time could accept a withdrawn key.
-	keepFor = 24 * time.Hour
-	// refetchAfter parts the beginnings of two fetches, also after failures and for unknown key ids.
-	refetchAfter = 10 * time.Second
-	// fetchTimeout bounds one fetch. It is well below every ack deadline.
-	fetchTimeout = 3 * time.Second
+	keepFor      = 24 * time.Hour
+	refetchAfter = 10 * time.Second // between the starts of two fetches, also after failures and for unknown ids
+	fetchTimeout = 3 * time.Second  // well below every ack deadline
 	maxKeysBytes = 256 << 10
 	// Bounds of an RSA modulus: a smaller one is breakable, a larger one only costs time.
 	minKeyBits = 2048
@@ -46,16 +44,15 @@ const (
 // errUnknownKey: the current set has no key with this id.
 var errUnknownKey = invalid("unknown_key")
 
-// keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer
-// fresh answers at once and is fetched in the background.
+// keySet has the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no
+// longer fresh is used at once and fetched in the background.
 type keySet struct {
 	url    string
 	alg    string
 	client *http.Client
 	now    func() time.Time
 	last   atomic.Pointer[fetched]
-	// tried is how the last fetch ended: whoever asks within refetchAfter makes do with that.
-	tried *cache.Cache[error]
+	tried  *cache.Cache[error] // the result of the last fetch, for refetchAfter
 }
 
 // fetched are the keys of the last fetch that succeeded, by their ids.
@@ -64,8 +61,7 @@ type fetched struct {
 	at, freshTill time.Time
 }
 
-// key waits for a fetch only where it has no such key. Its error is errUnknownKey, or
-// serve.ErrKeysUnavailable where that cannot be known.
+// key waits for a fetch only if it has no such key. Its error is errUnknownKey or serve.ErrKeysUnavailable.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, fresh := s.known(kid)
 	if key != nil {
@@ -92,7 +88,7 @@ func (s *keySet) known(kid string) (key crypto.PublicKey, fresh bool) {
 	return last.keys[kid], now.Before(last.freshTill)
 }
 
-// refresh fetches the set, and says how that ended.
+// refresh fetches the set, and returns its failure as a value that is cached.
 func (s *keySet) refresh(ctx context.Context) (failed error, good time.Duration, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -148,13 +144,13 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 		}
 	}
 	if len(keys) == 0 {
-		// An empty set would refuse every sender. The set from before is kept.
+		// An empty set would refuse every sender, so the previous set is kept.
 		return nil, errors.New("no_usable_key")
 	}
 	return keys, nil
 }
 
-// signs reports whether a key is one of the algorithm, an RSA key within the bounds of its size.
+// signs reports whether a key is one of the algorithm; an RSA key must be within the bounds of its size.
 func signs(key crypto.PublicKey, alg string) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:

@@ -131,16 +131,6 @@ func claimsWith(with jwt.MapClaims) jwt.MapClaims {
 	}, with)
 }
 
-func personClaims(with jwt.MapClaims) jwt.MapClaims {
-	return changed(claimsWith(jwt.MapClaims{"email": operator}), with)
-}
-
-func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
-	return changed(personClaims(jwt.MapClaims{
-		"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix(),
-	}), with)
-}
-
 func changed(claims, with jwt.MapClaims) jwt.MapClaims {
 	maps.Copy(claims, with)
 	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })
@@ -157,10 +147,6 @@ func sign(method jwt.SigningMethod, key any, kid string, claims jwt.MapClaims) s
 
 func signed(claims jwt.MapClaims) string {
 	return sign(jwt.SigningMethodRS256, oldKey(), "old", claims)
-}
-
-func signedAssertion(with jwt.MapClaims) string {
-	return sign(jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
 }
 
 func signedText(method jwt.SigningMethod, header, claims string) string {
@@ -196,17 +182,6 @@ func newVerifier(tb testing.TB, mode string, keys *httptest.Server) *auth.Verifi
 	})
 	require.NoError(tb, err)
 	return verifier
-}
-
-// newIdentity also lets in the push account, so that one table tries both readers of tokens.
-func newIdentity(tb testing.TB, tokens, proxy *httptest.Server) *auth.Identity {
-	tb.Helper()
-	identity, err := auth.NewIdentity(auth.Config{
-		Audience: audience, Allow: []string{operator, "Grace.Hopper@Example.test", account},
-		KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
-	})
-	require.NoError(tb, err)
-	return identity
 }
 
 func bearerHeader(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
@@ -255,8 +230,8 @@ func tokens() map[string]string {
 
 const callers = 20
 
-// course is a row of testdata/fetches.yaml, which says what each member is.
-type course struct {
+// scenario is a row of testdata/fetches.yaml, which says what each member is.
+type scenario struct {
 	What  string
 	Steps []struct {
 		After, Took       time.Duration
@@ -288,10 +263,10 @@ func fresh(cacheControl string) http.HandlerFunc {
 	}
 }
 
-func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
+func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
-	for _, test := range filetest.YAML[[]course](t, "testdata", "fetches.yaml") {
+	for _, test := range filetest.YAML[[]scenario](t, "testdata", "fetches.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -327,7 +302,7 @@ func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 }
 
 // Neither a caller that waits for the fetch ends it, nor one that was answered before it.
-func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
+func TestCallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
 	type caller struct {
@@ -370,7 +345,7 @@ func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
+func TestAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 	t.Parallel()
 	rsaKey := func(more, modulus, exponent string) string {
 		return `{"keys":[{"kty":"RSA","kid":"old",` + more + `"n":"` + modulus + `","e":"` + exponent + `"}]}`

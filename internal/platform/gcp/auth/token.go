@@ -26,10 +26,9 @@ import (
 // token may take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
 type protected struct {
-	Algorithm string `json:"alg"`
-	KeyID     string `json:"kid"`
-	// Critical lists extensions that the signer requires (RFC 7515 section 4.1.11). None is supported.
-	Critical jsontext.Value `json:"crit"`
+	Algorithm string         `json:"alg"`
+	KeyID     string         `json:"kid"`
+	Critical  jsontext.Value `json:"crit"` // extensions that the signer requires (RFC 7515); none is supported
 }
 
 type claims struct {
@@ -72,14 +71,12 @@ type issuer struct {
 	names    []string
 	method   jwt.SigningMethod
 	audience string
-	// longest is the longest life of a token; 0: any, and the account's address must be verified.
-	longest time.Duration
-	keys    *keySet
-	// proved are the keys that have verified tokens, by their hashes: Pub/Sub sends one while it is valid.
+	longest  time.Duration // the longest life of a token; 0: any, and the account's address must be verified
+	keys     *keySet
+	// proved has the keys that verified tokens, by the tokens' hashes: Pub/Sub sends a token many times.
 	proved *cache.Cache[crypto.PublicKey]
 }
 
-// maxProved bounds the tokens that are remembered.
 const maxProved = 100
 
 func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
@@ -89,13 +86,13 @@ func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string
 	}
 	keys := &keySet{url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now}
 	keys.tried = cache.New[error](1, now)
-	proved := cache.New[crypto.PublicKey](maxProved, now)
-	return issuer{names: names, method: method, audience: c.Audience, proved: proved, keys: keys},
-		checkKeysURL(keysURL)
+	i := issuer{names: names, method: method, audience: c.Audience, keys: keys}
+	i.proved = cache.New[crypto.PublicKey](maxProved, now)
+	return i, checkKeysURL(keysURL)
 }
 
-// read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature,
-// all but that. The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
+// read checks the signature, unless Cloud Run has verified and removed it, and issuer, audience and times.
+// The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
 	header, content, err := i.open(token)
 	if err == nil && !signatureRemoved {
@@ -107,7 +104,7 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	return content, err
 }
 
-// verify checks the signature, once for as long as the set has the key that has verified it.
+// verify checks the signature, once for as long as the set has the key that verified it.
 func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
@@ -118,7 +115,7 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	if err != nil {
 		return err
 	}
-	hash := sha256.Sum256([]byte(token)) // what is remembered of a token lets nobody in
+	hash := sha256.Sum256([]byte(token)) // a remembered hash authenticates nobody
 	if by, ok := i.proved.Known(string(hash[:])); ok && by == key {
 		return nil
 	}
@@ -142,7 +139,7 @@ func (i issuer) open(token string) (header protected, content claims, err error)
 	return header, content, nil
 }
 
-// validate compares by itself: the library knows one issuer, treats iat as optional, and quotes the token.
+// validate does not use the library, which allows one issuer, treats iat as optional, and quotes the token.
 func (i issuer) validate(content claims) error {
 	now := i.keys.now()
 	switch {

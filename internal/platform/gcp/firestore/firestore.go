@@ -1,7 +1,6 @@
-// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of the store
-// package. It calls the database's own API: one Commit is one RPC with its preconditions, without an
-// interactive transaction. It owns the mapping of values, versions and errors. It refuses to repeat a value
-// of a document in an error.
+// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of package store.
+// It calls the database's own API: one Commit is one RPC with its preconditions, without a transaction. It
+// owns the mapping of values, versions and errors. No error repeats a value of a document.
 package firestore
 
 import (
@@ -18,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	firestore "cloud.google.com/go/firestore/apiv1"
-	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"github.com/googleapis/gax-go/v2"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
@@ -31,16 +30,12 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered
-// in time.
-const callTimeout = 8 * time.Second
+const (
+	callTimeout = 8 * time.Second  // below any handler's deadline, so that the handler learns of an outage
+	lag         = 30 * time.Second // far above callTimeout, and below the minute between two runs of the sealer
+)
 
-// lag is far above callTimeout, after which the database drops what it has not committed, and below the
-// minute between two runs of the sealer: what waits is seen in each.
-const lag = 30 * time.Second
-
-// Lag is how much older than now a commit's stamp is at most when the commit is seen. The emulator commits at
-// once.
+// Lag is how far a commit's time may lie back when the commit becomes visible. The emulator has no lag.
 func (s *Store) Lag() time.Duration {
 	if s.emulator {
 		return 0
@@ -48,12 +43,10 @@ func (s *Store) Lag() time.Duration {
 	return lag
 }
 
-// Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write
-// that changes nothing leaves it as it was.
+// Store keeps documents in one database. The version of a document is its update time in nanoseconds.
 //
 // A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add
-// twice: ErrExists and ErrStale may come from its own first try. The outcome of one that is not repeated is
-// unknown.
+// twice. So ErrExists and ErrStale may come from its own first try, and a failed commit may have happened.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -61,25 +54,18 @@ type Store struct {
 	moves    moves
 }
 
-// New connects to the project's database, (default) if databaseID is empty. It follows
-// FIRESTORE_EMULATOR_HOST, as Google's clients do.
+// New connects to the project's database, (default) if databaseID is empty, or to FIRESTORE_EMULATOR_HOST.
 func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	return connect(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options)
+	return NewEmulated(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options...)
 }
 
-// NewEmulated connects to an emulator at host:port.
+// NewEmulated connects to an emulator at host:port, or to Firestore itself if addr is empty.
 func NewEmulated(
 	ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption,
 ) (*Store, error) {
-	return connect(ctx, addr, projectID, databaseID, options)
-}
-
-func connect(
-	ctx context.Context, emulator, projectID, databaseID string, options []option.ClientOption,
-) (*Store, error) {
-	if emulator != "" {
+	if addr != "" {
 		options = append([]option.ClientOption{
-			option.WithEndpoint(emulator),
+			option.WithEndpoint(addr),
 			option.WithoutAuthentication(),
 			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		}, options...)
@@ -89,16 +75,11 @@ func connect(
 		return nil, fmt.Errorf("firestore: client: %w", err)
 	}
 	database := "projects/" + projectID + "/databases/" + cmp.Or(databaseID, "(default)")
-	return &Store{client: client, database: database, emulator: emulator != ""}, nil
+	return &Store{client: client, database: database, emulator: addr != ""}, nil
 }
 
 // Close closes the connection.
-func (s *Store) Close() error {
-	if err := s.client.Close(); err != nil {
-		return fmt.Errorf("firestore: close: %w", err)
-	}
-	return nil
-}
+func (s *Store) Close() error { return s.client.Close() }
 
 // Get returns the document, or an error wrapping store.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) {
@@ -112,13 +93,13 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
 }
 
-// read returns those of the documents that there are.
-func (s *Store) read(
-	ctx context.Context, keys map[store.Key]bool,
-) (found map[store.Key]store.Document, err error) {
+type documents map[store.Key]store.Document
+
+// read returns the documents that exist.
+func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found documents, err error) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	request, byName := &firestorepb.BatchGetDocumentsRequest{Database: s.database}, map[string]store.Key{}
+	request, byName := &pb.BatchGetDocumentsRequest{Database: s.database}, map[string]store.Key{}
 	for key := range keys {
 		request.Documents = append(request.Documents, s.name(key))
 		byName[s.name(key)] = key
@@ -127,10 +108,10 @@ func (s *Store) read(
 	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it
 	// is read, so the library's retries have to contain both calls.
 	err = gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
-		found, missing = map[store.Key]store.Document{}, 0
+		found, missing = documents{}, 0
 		stream, err := s.client.BatchGetDocuments(ctx, request, once)
 		for err == nil {
-			var answer *firestorepb.BatchGetDocumentsResponse
+			var answer *pb.BatchGetDocumentsResponse
 			if answer, err = stream.Recv(); err != nil {
 				break
 			}
@@ -168,7 +149,7 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 }
 
 func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	request := &firestorepb.CommitRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(writes))}
+	request := &pb.CommitRequest{Database: s.database, Writes: make([]*pb.Write, len(writes))}
 	for i, w := range writes {
 		request.Writes[i] = s.toProto(w)
 	}
@@ -191,8 +172,7 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 		return nil, s.failed(ctx, "commit", err)
 	}
 	if len(response.WriteResults) != len(writes) {
-		return nil, fmt.Errorf("firestore: commit: %d results of %d writes", len(response.WriteResults),
-			len(writes))
+		return nil, errors.New("firestore: commit: another number of results than of writes")
 	}
 	versions := make([]store.Version, len(writes))
 	for i, w := range writes {
@@ -203,22 +183,22 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// Aborted means contention: nothing was written. As a nack it would slow down the whole subscription.
+// Aborted means contention, and nothing was written. A nack would slow down the whole subscription.
 var (
-	once    = gax.WithRetry(func() gax.Retryer { return nil })
-	refused = gax.WithRetry(func() gax.Retryer {
-		return gax.OnCodes([]codes.Code{codes.Aborted}, repeating)
-	})
-	refusedOrLost = gax.WithRetry(func() gax.Retryer {
-		return gax.OnCodes([]codes.Code{codes.Aborted, codes.Unavailable, codes.ResourceExhausted}, repeating)
-	})
-	repeating = gax.Backoff{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2}
+	once          = gax.WithRetry(func() gax.Retryer { return nil })
+	refused       = repeatedOn(codes.Aborted)
+	refusedOrLost = repeatedOn(codes.Aborted, codes.Unavailable, codes.ResourceExhausted)
 )
+
+func repeatedOn(failures ...codes.Code) gax.CallOption {
+	backoff := gax.Backoff{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2}
+	return gax.WithRetry(func() gax.Retryer { return gax.OnCodes(failures, backoff) })
+}
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 
-// addsTwice reports whether a commit could add again, if it is repeated after a lost answer: one that
-// increments, and of which no create and no versioned delete fails the second time.
+// addsTwice reports whether a commit could add again when it is repeated after a lost answer: it has an
+// increment, but no create and no versioned delete, which would fail the second time.
 func addsTwice(writes []store.Write) bool {
 	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
 	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
@@ -236,9 +216,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if q.Count {
 		return s.count(ctx, q)
 	}
-	stream, err := s.client.RunQuery(ctx, &firestorepb.RunQueryRequest{
+	stream, err := s.client.RunQuery(ctx, &pb.RunQueryRequest{
 		Parent:    s.database + "/documents",
-		QueryType: &firestorepb.RunQueryRequest_StructuredQuery{StructuredQuery: s.structured(q)},
+		QueryType: &pb.RunQueryRequest_StructuredQuery{StructuredQuery: s.structured(q)},
 	})
 	if err != nil {
 		return store.Page{}, s.failed(ctx, "query", err)
@@ -278,17 +258,15 @@ const countAlias = "count"
 func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	query := s.structured(q)
 	query.Limit = nil
-	stream, err := s.client.RunAggregationQuery(ctx, &firestorepb.RunAggregationQueryRequest{
+	stream, err := s.client.RunAggregationQuery(ctx, &pb.RunAggregationQueryRequest{
 		Parent: s.database + "/documents",
-		QueryType: &firestorepb.RunAggregationQueryRequest_StructuredAggregationQuery{
-			StructuredAggregationQuery: &firestorepb.StructuredAggregationQuery{
-				QueryType: &firestorepb.StructuredAggregationQuery_StructuredQuery{StructuredQuery: query},
-				Aggregations: []*firestorepb.StructuredAggregationQuery_Aggregation{{
+		QueryType: &pb.RunAggregationQueryRequest_StructuredAggregationQuery{
+			StructuredAggregationQuery: &pb.StructuredAggregationQuery{
+				QueryType: &pb.StructuredAggregationQuery_StructuredQuery{StructuredQuery: query},
+				Aggregations: []*pb.StructuredAggregationQuery_Aggregation{{
 					Alias: countAlias,
-					Operator: &firestorepb.StructuredAggregationQuery_Aggregation_Count_{
-						Count: &firestorepb.StructuredAggregationQuery_Aggregation_Count{
-							UpTo: wrapperspb.Int64(int64(q.Limit)),
-						},
+					Operator: &pb.StructuredAggregationQuery_Aggregation_Count_{
+						Count: &pb.StructuredAggregationQuery_Aggregation_Count{UpTo: wrapperspb.Int64(int64(q.Limit))},
 					},
 				}},
 			},
@@ -304,77 +282,73 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
 }
 
-// structured asks for one document more than a page by ids holds, which shows whether there is a next one.
-func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
+// structured queries one document more than a page by ids holds, to see whether there is a next page.
+func (s *Store) structured(q store.Query) *pb.StructuredQuery {
 	const name = "__name__"
-	var filters []*firestorepb.StructuredQuery_Filter
-	fieldAt := func(path string) *firestorepb.StructuredQuery_FieldReference {
-		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
+	var filters []*pb.StructuredQuery_Filter
+	fieldAt := func(path string) *pb.StructuredQuery_FieldReference {
+		return &pb.StructuredQuery_FieldReference{FieldPath: path}
 	}
-	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
+	where := func(path string, op pb.StructuredQuery_FieldFilter_Operator, value *pb.Value) {
 		filters = append(filters,
-			&firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
-				FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
+			&pb.StructuredQuery_Filter{FilterType: &pb.StructuredQuery_Filter_FieldFilter{
+				FieldFilter: &pb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
 			}})
 	}
-	reference := func(id string) *firestorepb.Value {
-		return &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{
+	reference := func(id string) *pb.Value {
+		return &pb.Value{ValueType: &pb.Value_ReferenceValue{
 			ReferenceValue: s.name(store.Key{Collection: q.Collection, ID: id}),
 		}}
 	}
 	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
-		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
+		where(path(equal), pb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
 	}
 	for list, text := range q.Contains { // one at most
-		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
+		where(path(list), pb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
 	}
 	if q.IDPrefix != "" {
-		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
-		// Where the bound would exceed the length of an id, the reader of the answer filters.
+		where(name, pb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
+		// If the bound is too long for an id, Query filters the answer.
 		if end := q.IDPrefix + string(utf8.MaxRune); len(end) <= store.MaxIDBytes {
-			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
+			where(name, pb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
 	}
 	if !q.After.IsZero() && q.ByTime() == nil {
-		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
+		where(name, pb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
 	}
-	query := &firestorepb.StructuredQuery{
-		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
+	query := &pb.StructuredQuery{
+		From:  []*pb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
 		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
 	}
-	order := func(path string, direction firestorepb.StructuredQuery_Direction) {
-		by := &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction}
+	order := func(path string, direction pb.StructuredQuery_Direction) {
+		by := &pb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction}
 		query.OrderBy = append(query.OrderBy, by)
 	}
 	if of := q.ByTime(); of != nil {
-		// A comparison with a time matches times alone, so documents without the field are left out.
-		field, direction := path(of.Field), firestorepb.StructuredQuery_DESCENDING
-		where(field, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
+		// A comparison with a time matches only times, so documents without the field are left out.
+		field, direction := path(of.Field), pb.StructuredQuery_DESCENDING
+		where(field, pb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
 		switch {
 		case q.Due != nil:
-			direction = firestorepb.StructuredQuery_ASCENDING
-			where(field, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
+			direction = pb.StructuredQuery_ASCENDING
+			where(field, pb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
 		case !of.Until.IsZero():
-			where(field, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
+			where(field, pb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
 		}
 		order(field, direction)
 		order(name, direction)
 		if !q.After.IsZero() {
-			after := []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}
-			query.StartAt = &firestorepb.Cursor{Values: after}
+			after := []*pb.Value{toValue(q.After.At), reference(q.After.ID)}
+			query.StartAt = &pb.Cursor{Values: after}
 		}
 	} else {
-		order(name, firestorepb.StructuredQuery_ASCENDING)
+		order(name, pb.StructuredQuery_ASCENDING)
 		query.Limit.Value++
 	}
 	if len(filters) > 0 {
-		query.Where = &firestorepb.StructuredQuery_Filter{
-			FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
-				CompositeFilter: &firestorepb.StructuredQuery_CompositeFilter{
-					Op: firestorepb.StructuredQuery_CompositeFilter_AND, Filters: filters,
-				},
-			},
-		}
+		all := &pb.StructuredQuery_CompositeFilter{Op: pb.StructuredQuery_CompositeFilter_AND, Filters: filters}
+		composite := &pb.StructuredQuery_Filter_CompositeFilter{CompositeFilter: all}
+		query.Where = &pb.StructuredQuery_Filter{FilterType: composite}
 	}
 	return query
 }
@@ -391,17 +365,16 @@ func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// failed has Firestore's code only: Firestore's text may repeat a document.
+// failed has only Firestore's code, because Firestore's text may repeat a document.
 func (s *Store) failed(ctx context.Context, operation string, err error) error {
-	code := status.Code(err)
+	code, cause := status.Code(err), ctx.Err()
 	switch {
 	case code == codes.InvalidArgument:
-		return fmt.Errorf("firestore: %s: %w", operation, store.ErrInvalid)
-	case ctx.Err() != nil:
-		return fmt.Errorf("firestore: %s: %w", operation, ctx.Err())
-	case code == codes.DeadlineExceeded:
-		return fmt.Errorf("firestore: %s: %w", operation, context.DeadlineExceeded)
-	default:
-		return fmt.Errorf("firestore: %s: %s", operation, code)
+		cause = store.ErrInvalid
+	case cause == nil && code == codes.DeadlineExceeded:
+		cause = context.DeadlineExceeded
+	case cause == nil:
+		cause = errors.New(code.String())
 	}
+	return fmt.Errorf("firestore: %s: %w", operation, cause)
 }

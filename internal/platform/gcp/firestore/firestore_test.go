@@ -98,7 +98,7 @@ func requireSum(t *testing.T, s *firestore.Store, want int64) {
 }
 
 // The client library repeats a call that is answered Unavailable.
-func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
+func TestUnavailableCommitIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		// writes are made with the version of the document before
@@ -147,7 +147,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 }
 
 // Aborted is Firestore's code for contention. Nothing was written, so even an increment is repeated.
-func TestACommitIsRepeatedAfterContention(t *testing.T) {
+func TestCommitIsRepeatedAfterContention(t *testing.T) {
 	t.Parallel()
 	var refusals atomic.Int64
 	s := through(t, func(call func() error) error {
@@ -165,7 +165,7 @@ func TestACommitIsRepeatedAfterContention(t *testing.T) {
 	requireSum(t, s, 14)
 }
 
-func TestACommitIsStoredThoughItsContextEndsBeforeTheAnswer(t *testing.T) {
+func TestCommitMayBeStoredAfterItsContextHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
 		t.Run(want.Error(), func(t *testing.T) {
@@ -200,7 +200,7 @@ func (b brokenOnce) RecvMsg(m any) error {
 	return b.ClientStream.RecvMsg(m)
 }
 
-func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
+func TestGetIsRepeatedAfterABrokenStream(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
 	s := open(t, option.WithGRPCDialOption(grpc.WithStreamInterceptor(
@@ -216,7 +216,7 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 }
 
 // Firestore does not refuse a sum outside int64: it stays at the limit.
-func TestAnIncrementStaysAtTheLimit(t *testing.T) {
+func TestIncrementStaysAtTheLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for range 2 {
@@ -225,7 +225,7 @@ func TestAnIncrementStaysAtTheLimit(t *testing.T) {
 	requireSum(t, s, math.MaxInt64)
 }
 
-func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
+func TestMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 	t.Parallel()
 	gone := status.Error(codes.NotFound, "The database (default) does not exist for project p")
 	s := open(t,
@@ -247,14 +247,14 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 }
 
 // No t.Parallel: it sets the environment.
-func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
+func TestNewConnectsToTheEmulatorOfTheEnvironment(t *testing.T) {
 	t.Setenv("FIRESTORE_EMULATOR_HOST", emulatortest.Firestore(t))
 	s := filetest.Must(firestore.New(t.Context(), "p-"+uuid.NewString(), ""))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.ErrorIs(t, filetest.ErrorOf(s.Get(t.Context(), record)), store.ErrNotFound)
 }
 
-func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
+func TestErrorHoldsNothingOfADocument(t *testing.T) {
 	t.Parallel()
 	s := through(t,
 		func(func() error) error { return status.Error(codes.PermissionDenied, "marta@example.com may not") })
@@ -292,7 +292,7 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 	})
 }
 
-func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
+func TestFirestoreConformsWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
 		s, arm, _ := openLosing(t)
@@ -301,15 +301,14 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 }
 
 // Each makes one commit: one of them wins, and the others find its record.
-func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
+func TestOneOfFiftyDeliveriesOfAnEventWins(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		deliver   func(run *dedupe.Run) (dedupe.Seen, error)
 		won, lost dedupe.Seen
 	}{
 		"a claim": {
-			func(run *dedupe.Run) (dedupe.Seen,
-				error,
+			func(run *dedupe.Run) (dedupe.Seen, error,
 			) {
 				return run.Claim(t.Context(), time.Minute, nil, false)
 			}, dedupe.Claimed, dedupe.Held,

@@ -11,9 +11,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// moves are the commits with a store.Move that wait. Firestore has no increment with a bound, and refuses a
-// version that has changed: so their documents are read, the sums made here, and all that wait meanwhile are
-// one commit.
+// moves are the waiting commits with a store.Move. Firestore has no increment with a bound, and refuses a
+// changed version. So their documents are read, the sums made here, and all waiting moves are one commit.
 type moves struct {
 	mu      sync.Mutex
 	waiting []*moving
@@ -33,7 +32,7 @@ func (m *moving) end(versions []store.Version, err error) {
 	close(m.done)
 }
 
-// moveTries bounds how often moves are made again since another instance has changed their documents.
+// moveTries bounds how often moves are repeated because another instance has changed their documents.
 const moveTries = 10
 
 func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version, error) {
@@ -57,11 +56,11 @@ func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version
 	}
 }
 
-// next takes those of the waiting commits that fit into one: all but their moves are of different documents.
+// next takes the first waiting commits that fit into one: only moves may share a document.
 func (ms *moves) next() []*moving {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	taken, writes, moved := 0, 0, map[store.Key]bool{} // by each document that is written, whether it is moved
+	taken, writes, moved := 0, 0, map[store.Key]bool{} // by document, whether it is moved or written otherwise
 	for _, m := range ms.waiting {
 		clashes := slices.ContainsFunc(m.writes, func(w store.Write) bool {
 			isMoved, twice := moved[w.Key]
@@ -80,10 +79,10 @@ func (ms *moves) next() []*moving {
 	return all
 }
 
-// together makes some in one commit. Where one is refused for what is its own, each half is made by itself.
+// together makes commits as one. If it is refused because of one of them, each half is made by itself.
 func (s *Store) together(all []*moving) {
-	ctx := context.WithoutCancel(all[0].ctx) // each call has its own time
-	var before map[store.Key]store.Document
+	ctx := context.WithoutCancel(all[0].ctx) // each call has its own timeout
+	var before documents
 	var refused error
 	for tries := 1; ; tries++ {
 		found, err := s.read(ctx, movedBy(all))
@@ -103,7 +102,7 @@ func (s *Store) together(all []*moving) {
 		case err == nil:
 			share(all, writes, versions)
 			return
-		case errors.Is(err, store.ErrInvalid): // one of them, or all of them are too much
+		case errors.Is(err, store.ErrInvalid): // one of them, or all together are too large
 			s.apart(all, err)
 			return
 		case tries == moveTries, !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists):
@@ -139,8 +138,8 @@ func movedBy(all []*moving) map[store.Key]bool {
 	return keys
 }
 
-// merged returns the writes of all that can be made, one for each document, and ends the others.
-func merged(found map[store.Key]store.Document, all []*moving) (writes []store.Write, made []*moving) {
+// merged returns the writes of the commits that can be made, one for each document, and ends the others.
+func merged(found documents, all []*moving) (writes []store.Write, made []*moving) {
 	sums := map[store.Key]map[string]any{}
 	for _, m := range all {
 		next, err := map[store.Key]map[string]any{}, m.ctx.Err()
@@ -171,7 +170,7 @@ func merged(found map[store.Key]store.Document, all []*moving) (writes []store.W
 	return writes, made
 }
 
-// share gives each of the commits the versions of its writes.
+// share gives each commit the versions of its writes.
 func share(all []*moving, writes []store.Write, versions []store.Version) {
 	of := map[store.Key]store.Version{}
 	for i, w := range writes {

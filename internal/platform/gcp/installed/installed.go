@@ -1,7 +1,6 @@
-// Package installed looks at what an installation has besides Pub/Sub: its services on Cloud Run and who may
-// call them, the jobs of its tasks, its secrets, and what is granted on the whole project. It owns the names
-// that Terraform gives them, and the questions to Google's APIs. It changes nothing, and reads no secret's
-// value.
+// Package installed examines what an installation has besides Pub/Sub: its services on Cloud Run and who may
+// call them, the jobs of its tasks, its secrets, and the grants on the whole project. It owns the names that
+// Terraform gives them, and the calls of Google's APIs. It changes nothing, and reads no secret's value.
 package installed
 
 import (
@@ -30,23 +29,20 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Config says which installation is looked at.
+// Config describes an installation.
 type Config struct {
-	// Target is what its pushes and tasks are made for.
-	pubsub.Target
+	pubsub.Target // of its pushes and tasks
 
 	Catalog *catalog.Catalog
-	// Region is where the services and the jobs are; empty: it is taken from a worker's address.
-	Region string
-	// Name stands before the names of the services, the jobs and the secrets.
-	Name string
+	Region  string // of the services and the job; empty: that of a worker's address
+	Name    string // the prefix of the names of the services, the job and the secrets
 	// TasksPath is where the job of the tasks calls the worker.
 	TasksPath string
 }
 
 const timeout = 10 * time.Second
 
-// Installation is what is looked at. It is safe for concurrent use.
+// Installation is what is examined. It is safe for concurrent use.
 type Installation struct {
 	config   Config
 	services *run.Service
@@ -54,9 +50,8 @@ type Installation struct {
 	secrets  *secretmanager.Service
 	projects *cloudresourcemanager.Service
 	proxy    *iap.Service
-	// policy is who holds what on the whole project, read at the first question; failed, why it could not be.
-	policy func() *cloudresourcemanager.Policy
-	failed error
+	policy   func() *cloudresourcemanager.Policy // of the whole project, read at the first call
+	failed   error                               // why it could not be read
 }
 
 // Open returns the installation. Without options the client libraries find the credentials.
@@ -83,7 +78,7 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 	return i, nil
 }
 
-// address is one that Cloud Run makes of a service's name, the project's number and the region.
+// address has a service's name, the project's number and the region, as Cloud Run composes it.
 var address = regexp.MustCompile(`^https://[a-z0-9-]+-[0-9]+\.([a-z]+-[a-z]+[0-9]+)\.run\.app$`)
 
 func (c Config) region() string {
@@ -95,17 +90,15 @@ func (c Config) region() string {
 	return ""
 }
 
-// Found is what an examination has found.
+// Found is the result of an examination. Accounts are the e-mail addresses of the services' accounts, by the
+// names of catalog.Publishers, as far as the services could be read.
 type Found struct {
 	Findings []finding.Finding
 	Unread   []finding.Unread
-	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers, as far as
-	// the services could be looked at.
 	Accounts map[string]string
 }
 
-// Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could
-// not look at.
+// Examine returns what is wrong with the services, the jobs and the secrets, and what it could not read.
 func (i *Installation) Examine(ctx context.Context) Found {
 	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
@@ -113,14 +106,11 @@ func (i *Installation) Examine(ctx context.Context) Found {
 		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: say --region"}}
 		return found
 	}
-	questions := []func(context.Context, *look){
-		func(ctx context.Context, at *look) { at.webhook(ctx) },
-		func(ctx context.Context, at *look) { at.ops(ctx) },
-	}
+	questions := []question{(*look).webhook, (*look).ops}
 	for _, pool := range i.config.Catalog.Pools() {
-		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
+		questions = append(questions, func(at *look, ctx context.Context) { at.worker(ctx, pool) })
 	}
-	questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx) })
+	questions = append(questions, (*look).job)
 	looks := i.ask(ctx, questions)
 	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
 		if at.account != "" {
@@ -132,24 +122,27 @@ func (i *Installation) Examine(ctx context.Context) Found {
 	return found
 }
 
-func (i *Installation) ask(ctx context.Context, questions []func(context.Context, *look)) []*look {
+func (i *Installation) ask(ctx context.Context, questions []question) []*look {
 	looks := make([]*look, len(questions))
 	_ = store.AtOnce(ctx, len(looks), func(ctx context.Context, n int) error { // each look has what it found
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		looks[n] = &look{Installation: i}
-		questions[n](ctx, looks[n])
+		questions[n](looks[n], ctx)
 		return nil
 	})
 	return looks
 }
 
+// question examines one resource.
+type question func(*look, context.Context)
+
+// look is what a question has found.
 type look struct {
 	*Installation
-	findings []finding.Finding
-	unread   []finding.Unread
-	// name is a service's in the catalog, id that of Cloud Run.
-	name, id, account string
+	findings          []finding.Finding
+	unread            []finding.Unread
+	name, id, account string // name is a service's in the catalog, id that of Cloud Run
 	reads             []version
 }
 
@@ -159,7 +152,7 @@ func (l *look) find(kind, id string, code finding.Code, have, want string) {
 	l.findings = append(l.findings, code.Of(kind, id, have, want))
 }
 
-// missing reports whether there is no such thing; any other error is noted as what could not be looked at.
+// missing reports whether the resource does not exist. It notes any other error as unread.
 func (l *look) missing(err error, what, permission string) bool {
 	if answered := new(googleapi.Error); errors.As(err, &answered) && answered.Code == http.StatusNotFound {
 		return true
@@ -168,7 +161,7 @@ func (l *look) missing(err error, what, permission string) bool {
 	return false
 }
 
-// why is the code of Google's answer, or the reason that there was none.
+// why is the code of Google's answer, or the reason why there was none.
 func why(err error) string {
 	answered := new(googleapi.Error)
 	switch {
@@ -177,7 +170,7 @@ func why(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer within " + timeout.String()
 	default:
-		return "nobody answers"
+		return "no answer"
 	}
 }
 
@@ -187,28 +180,24 @@ func (i *Installation) parent() string {
 
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 
-// Permissions are those that Examine and Inherits take.
+// Permissions are those that Examine and Inherits need.
 var Permissions = []string{
 	getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy,
 }
 
-// Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour.
-// Where that cannot be looked at none does, and Unread says so.
+// Inherits reports whether a member holds one of the roles on the whole project, without a condition. If the
+// grants cannot be read, no member does, and Unread says so.
 func (i *Installation) Inherits(roles []string, is func(member string) bool) bool {
 	return slices.ContainsFunc(i.policy().Bindings, func(b *cloudresourcemanager.Binding) bool {
 		return b.Condition == nil && slices.Contains(roles, b.Role) && slices.ContainsFunc(b.Members, is)
 	})
 }
 
-// Unread is what a question to Inherits could not look at. It is asked once all questions are.
+// Unread is what Inherits could not read. It is called after all calls of Inherits.
 func (i *Installation) Unread() []finding.Unread {
 	if i.failed == nil {
 		return nil
 	}
-	return []finding.Unread{
-		{
-			What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy,
-			Why: why(i.failed),
-		},
-	}
+	what := "whether what is said to be missing is granted on the whole project"
+	return []finding.Unread{{What: what, Permission: getProjectPolicy, Why: why(i.failed)}}
 }

@@ -18,18 +18,24 @@ import (
 )
 
 const (
-	invoker    = "roles/run.invoker"
-	allUsers   = "allUsers"
-	ready      = "CONDITION_SUCCEEDED"
-	underWay   = "CONDITION_RECONCILING"
-	getService = "run.services.get"
-	getPolicy  = "run.services.getIamPolicy"
-	getPeople  = "iap.webServices.getIamPolicy"
-	accessor   = "roles/iap.httpsResourceAccessor"
-	people     = "ops" // the service for people, which publishes nothing
+	invoker  = "roles/run.invoker"
+	accessor = "roles/iap.httpsResourceAccessor"
+	allUsers = "allUsers"
+	ready    = "CONDITION_SUCCEEDED"
+	underWay = "CONDITION_RECONCILING"
+	enabled  = "ENABLED"
+	people   = "ops" // the service for people, which publishes nothing
+
+	getService   = "run.services.get"
+	getPolicy    = "run.services.getIamPolicy"
+	getPeople    = "iap.webServices.getIamPolicy"
+	getJob       = "cloudscheduler.jobs.get"
+	getVersion   = "secretmanager.versions.get"
+	listSecrets  = "secretmanager.secrets.list"
+	listVersions = "secretmanager.versions.list"
 )
 
-// proxyAgent is the member that Identity-Aware Proxy calls services as.
+// proxyAgent is Identity-Aware Proxy's own account, which calls the services.
 var proxyAgent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-iap\.iam\.gserviceaccount\.com$`)
 
 // everybody are the members that need no account of this project.
@@ -44,11 +50,11 @@ func (l *look) webhook(ctx context.Context) {
 		return
 	}
 	if members, ok := l.callers(ctx, id); ok && !slices.Contains(members, allUsers) {
-		l.find("service", id, WebhookClosed, "a token is asked for", "anybody may call it")
+		l.find("service", id, WebhookClosed, "a token is required", "anybody may call it")
 	}
 }
 
-// ops looks whether the proxy stands before the service for people, may call it, and lets somebody in.
+// ops examines whether the proxy is in front of the service for people, may call it, and lets somebody in.
 func (l *look) ops(ctx context.Context) {
 	id := l.config.Name + "-" + people
 	service := l.service(ctx, id, people)
@@ -57,13 +63,12 @@ func (l *look) ops(ctx context.Context) {
 	}
 	l.serves(service, "people")
 	if !service.IapEnabled || service.InvokerIamDisabled {
-		l.find("service", id, OpsOpen, "the proxy can be passed by",
-			"Identity-Aware Proxy, and Cloud Run's own check")
+		l.find("service", id, OpsOpen, "not behind the proxy", "Identity-Aware Proxy, and Cloud Run's own check")
 		return
 	}
 	members, ok := l.callers(ctx, id)
-	if ok && !slices.ContainsFunc(members, proxyAgent.MatchString) &&
-		!l.Inherits(invoking, proxyAgent.MatchString) {
+	is := proxyAgent.MatchString
+	if ok && !slices.ContainsFunc(members, is) && !l.Inherits(invoking, is) {
 		l.find("service", id, ProxyRefused, "", invoker+" for Identity-Aware Proxy's service agent")
 	}
 	resource := "projects/" + l.config.ProjectID + "/iap_web/cloud_run-" + l.config.Region + "/services/" + id
@@ -75,18 +80,16 @@ func (l *look) ops(ctx context.Context) {
 	somebody := func(b *iap.Binding) bool { return b.Role == accessor && len(b.Members) > 0 }
 	anybody := func(string) bool { return true }
 	if !slices.ContainsFunc(policy.Bindings, somebody) && !l.Inherits([]string{accessor}, anybody) {
-		l.find("service", id, OpsNobody, "", accessor+" for those who operate")
+		l.find("service", id, OpsNobody, "", accessor+" for operators")
 	}
 }
 
-// serves compares what a service serves with what Terraform has it serve.
+// serves compares what a service serves with what Terraform configures.
 func (l *look) serves(service *run.GoogleCloudRunV2Service, want string) {
 	have := "pushes and people"
-	for _, container := range cmp.Or(service.Template, &run.GoogleCloudRunV2RevisionTemplate{}).Containers {
-		for _, variable := range container.Env {
-			if variable.Name == "SERVES" && variable.Value != "" {
-				have = variable.Value
-			}
+	for _, variable := range environment(service) {
+		if variable.Name == "SERVES" && variable.Value != "" {
+			have = variable.Value
 		}
 	}
 	if have != want {
@@ -101,12 +104,12 @@ func (l *look) worker(ctx context.Context, pool string) {
 		return
 	}
 	l.serves(service, "pushes")
-	if l.config.PushAudience != "" && !slices.Contains(service.CustomAudiences, l.config.PushAudience) {
-		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"),
-			l.config.PushAudience)
+	if want := l.config.PushAudience; want != "" && !slices.Contains(service.CustomAudiences, want) {
+		have := cmp.Or(strings.Join(service.CustomAudiences, ", "), "none")
+		l.find("service", id, AudienceUnknown, have, want)
 	}
 	if service.InvokerIamDisabled {
-		l.find("service", id, WorkerOpen, "no token is asked for", invoker+" for those who call it")
+		l.find("service", id, WorkerOpen, "no token is required", invoker+" for its callers")
 		return
 	}
 	members, ok := l.callers(ctx, id)
@@ -116,20 +119,19 @@ func (l *look) worker(ctx context.Context, pool string) {
 	for _, member := range members {
 		switch {
 		case slices.Contains(everybody, member):
-			l.find("service", id, WorkerOpen, invoker+" for "+member, invoker+" for those who call it")
+			l.find("service", id, WorkerOpen, invoker+" for "+member, invoker+" for its callers")
 		case account != "" && member != "serviceAccount:"+account:
 			l.find("service", id, PushForgeable, invoker+" for "+member, invoker+" for "+account+" alone")
 		}
 	}
 	is := func(member string) bool { return member == "serviceAccount:"+account }
-	if account != "" && !slices.ContainsFunc(members, is) &&
-		!l.Inherits(append(slices.Clone(invoking), "roles/editor", "roles/owner"), is) {
+	enough := append(slices.Clone(invoking), "roles/editor", "roles/owner")
+	if account != "" && !slices.ContainsFunc(members, is) && !l.Inherits(enough, is) {
 		l.find("service", id, InvokerMissing, "", invoker+" for "+account)
 	}
 }
 
-// service looks whether a service is there and ready. It is nil where it is not there, or could not be looked
-// at.
+// service reads a service and examines whether it is ready. It is nil if missing, or if it could not be read.
 func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRunV2Service {
 	l.id, l.name = id, name
 	service, err := l.services.Projects.Locations.Services.Get(l.parent() + "/services/" + id).Context(ctx).Do()
@@ -142,36 +144,40 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 	}
 	switch state := cmp.Or(service.TerminalCondition, &run.GoogleCloudRunV2Condition{}); {
 	case state.State == underWay || service.Reconciling:
-		l.unread = append(l.unread,
-			finding.Unread{What: "whether service " + id + " is ready", Why: "it is being changed: ask again"})
+		what := "whether service " + id + " is ready"
+		l.unread = append(l.unread, finding.Unread{What: what, Why: "it is being changed: try again"})
 	case state.State != ready && service.LatestReadyRevision == "":
 		l.find("service", id, NotReady, words(state), ready)
 	case state.State != ready:
 		l.find("service", id, NotUpdated, words(state), ready)
 	}
-	if service.Template == nil {
-		return service
+	if service.Template != nil {
+		l.account = service.Template.ServiceAccount
 	}
-	l.account = service.Template.ServiceAccount
-	for _, container := range service.Template.Containers {
-		for _, variable := range container.Env {
-			if variable.ValueSource != nil && variable.ValueSource.SecretKeyRef != nil {
-				ref := variable.ValueSource.SecretKeyRef
-				l.reads = append(l.reads, version{secret: ref.Secret, number: ref.Version})
-			}
+	for _, variable := range environment(service) {
+		if source := variable.ValueSource; source != nil && source.SecretKeyRef != nil {
+			l.reads = append(l.reads, version{source.SecretKeyRef.Secret, source.SecretKeyRef.Version})
 		}
 	}
 	return service
 }
 
-// callers are the members who may call a service. It reports false where that could not be looked at.
+func environment(service *run.GoogleCloudRunV2Service) (all []*run.GoogleCloudRunV2EnvVar) {
+	if service.Template != nil {
+		for _, container := range service.Template.Containers {
+			all = append(all, container.Env...)
+		}
+	}
+	return all
+}
+
+// callers are the members who may call a service; ok is false if they could not be read.
 func (l *look) callers(ctx context.Context, id string) (members []string, ok bool) {
-	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(l.parent() + "/services/" +
-		id).Context(ctx).Do()
+	resource, what := l.parent()+"/services/"+id, "who may call service "+id
+	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(resource).Context(ctx).Do()
 	if err != nil {
-		if l.missing(err, "who may call service "+id, getPolicy) { // it was there a moment ago
-			l.unread = append(l.unread,
-				finding.Unread{What: "who may call service " + id, Why: "it is gone: ask again"})
+		if l.missing(err, what, getPolicy) { // it existed a moment ago
+			l.unread = append(l.unread, finding.Unread{What: what, Why: "it is gone: try again"})
 		}
 		return nil, false
 	}
@@ -185,22 +191,18 @@ func (l *look) callers(ctx context.Context, id string) (members []string, ok boo
 
 func words(state *run.GoogleCloudRunV2Condition) string {
 	reason := cmp.Or(state.RevisionReason, state.ExecutionReason, state.Reason)
-	return strings.Join(slices.DeleteFunc([]string{cmp.Or(state.State, "unknown"), reason, state.Message},
-		func(part string) bool { return part == "" }), ": ")
+	parts := []string{cmp.Or(state.State, "unknown"), reason, state.Message}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
-
-const (
-	getJob  = "cloudscheduler.jobs.get"
-	enabled = "ENABLED"
-)
 
 // job is that which calls the tasks.
 func (l *look) job(ctx context.Context) {
 	id, pool := l.config.Name+"-tasks", l.config.Of(l.config.Catalog.TasksPool)
+	want := "POST " + pool.URL + l.config.TasksPath
 	job, err := l.jobs.Projects.Locations.Jobs.Get(l.parent() + "/jobs/" + id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "job "+id, getJob) {
-			l.find("job", id, JobMissing, "", "POST "+pool.URL+l.config.TasksPath)
+			l.find("job", id, JobMissing, "", want)
 		}
 		return
 	}
@@ -208,29 +210,22 @@ func (l *look) job(ctx context.Context) {
 		l.find("job", id, JobPaused, cmp.Or(job.State, "unknown"), enabled)
 	}
 	target := cmp.Or(job.HttpTarget, &cloudscheduler.HttpTarget{})
-	want := "POST " + pool.URL + l.config.TasksPath
 	if have := target.HttpMethod + " " + target.Uri; have != want {
-		l.find("job", id, JobElsewhere, cmp.Or(have, "nothing"), want)
+		l.find("job", id, JobElsewhere, have, want)
 	}
-	token := cmp.Or(target.OidcToken, &cloudscheduler.OidcToken{})
 	tokenOf := func(account, audience string) string {
 		return cmp.Or(account, "no account") + " for " + cmp.Or(audience, "no audience")
 	}
-	if have, want := tokenOf(token.ServiceAccountEmail, token.Audience),
-		tokenOf(pool.ServiceAccount, l.config.PushAudience); have != want {
-		l.find("job", id, JobUnidentified, have, want)
+	token := cmp.Or(target.OidcToken, &cloudscheduler.OidcToken{})
+	have, wanted := tokenOf(token.ServiceAccountEmail, token.Audience),
+		tokenOf(pool.ServiceAccount, l.config.PushAudience)
+	if have != wanted {
+		l.find("job", id, JobUnidentified, have, wanted)
 	}
 }
 
-const (
-	getVersion   = "secretmanager.versions.get"
-	listSecrets  = "secretmanager.secrets.list"
-	listVersions = "secretmanager.versions.list"
-)
-
-// ofSecrets asks whether each version that a service reads can be read, and whether the other secrets have
-// one.
-func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
+// ofSecrets examines each secret version that a service reads, and whether the other secrets have a version.
+func (i *Installation) ofSecrets(looks []*look) (questions []question) {
 	readers := map[version][]string{}
 	for _, at := range looks {
 		for _, one := range at.reads {
@@ -242,9 +237,9 @@ func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Contex
 	})
 	for _, one := range reads {
 		by := strings.Join(slices.Compact(readers[one]), ", ")
-		questions = append(questions, func(ctx context.Context, at *look) { at.version(ctx, one, by) })
+		questions = append(questions, func(at *look, ctx context.Context) { at.version(ctx, one, by) })
 	}
-	return append(questions, func(ctx context.Context, at *look) { at.unreadSecrets(ctx, reads) })
+	return append(questions, func(at *look, ctx context.Context) { at.unreadSecrets(ctx, reads) })
 }
 
 func (l *look) version(ctx context.Context, of version, by string) {
@@ -266,32 +261,31 @@ func (l *look) version(ctx context.Context, of version, by string) {
 
 func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 	var ids []string
-	err := l.secrets.Projects.Secrets.List("projects/"+l.config.ProjectID).Filter("labels.app="+l.config.Name).
-		Context(ctx).
-		Pages(ctx, func(page *secretmanager.ListSecretsResponse) error {
-			for _, secret := range page.Secrets {
-				id := idOf(secret.Name)
-				read := slices.ContainsFunc(reads, func(of version) bool { return idOf(of.secret) == id })
-				if secret.Labels["app"] == l.config.Name && !read {
-					ids = append(ids, id)
-				}
+	project := "projects/" + l.config.ProjectID
+	all := l.secrets.Projects.Secrets.List(project).Filter("labels.app=" + l.config.Name)
+	err := all.Pages(ctx, func(page *secretmanager.ListSecretsResponse) error {
+		for _, secret := range page.Secrets {
+			id := idOf(secret.Name)
+			read := slices.ContainsFunc(reads, func(of version) bool { return idOf(of.secret) == id })
+			if secret.Labels["app"] == l.config.Name && !read {
+				ids = append(ids, id)
 			}
-			return nil
-		})
+		}
+		return nil
+	})
 	if err != nil {
 		_ = l.missing(err, "secrets that no service reads yet", listSecrets) // a list is never missing
 		return
 	}
+	isEnabled := func(v *secretmanager.SecretVersion) bool { return v.State == enabled }
 	for _, id := range ids {
-		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.ProjectID + "/secrets/" +
-			id).Filter("state:" + enabled).Context(ctx).Do()
+		versions := l.secrets.Projects.Secrets.Versions.List(project + "/secrets/" + id)
+		page, err := versions.Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
-			_ = l.missing(err, "the versions of secret "+id, listVersions) // one that is gone by now needs none
+			_ = l.missing(err, "the versions of secret "+id, listVersions) // a deleted secret needs none
 			continue
 		}
-		if !slices.ContainsFunc(page.Versions, func(v *secretmanager.SecretVersion) bool {
-			return v.State == enabled
-		}) {
+		if !slices.ContainsFunc(page.Versions, isEnabled) {
 			l.find("secret", id, SecretEmpty, "", "a version that is "+enabled)
 		}
 	}
@@ -300,55 +294,55 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 const (
-	apply = "Apply Terraform again."
-	grant = "Apply Terraform again, and ask who took the grant away. Google takes some minutes to heed " +
-		"a new grant."
-	logs = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; " +
+	apply     = "Apply Terraform again."
+	elsewhere = apply + " If it has another name or region: --name, --region."
+	grant     = "Apply Terraform again, and ask who removed the grant. A new grant takes some minutes."
+	logs      = "Read the revision's log (gcloud run services logs read), fix the cause, and deploy again; " +
 		"another redeploy of it in Terraform's services makes a new revision of the same configuration."
 )
 
-// What Examine finds, what each does, and what to do.
+// What Examine finds, its effect, and the remedy.
 var (
-	WebhookMissing = finding.New("webhook_missing", "There is no webhook service: senders are answered 404, "+
-		"and give up in the end.", apply+" Where it has another name or region: --name, --region.")
-	WorkerMissing = finding.New("worker_missing", "There is no worker "+
-		"of this pool: its queues' pushes are answered 404, and their messages wait until they are too old.",
-		apply+" Where it has another name or region: --name, --region.")
-	NotReady = finding.New("service_not_ready",
-		"No revision of the service runs: it answers nobody.", logs)
+	WebhookMissing = finding.New("webhook_missing",
+		"There is no webhook service: senders are answered 404, and give up in the end.", elsewhere)
+	WorkerMissing = finding.New("worker_missing",
+		"There is no worker of this pool: pushes are answered 404, and messages wait until they expire.", elsewhere)
+	NotReady   = finding.New("service_not_ready", "No revision of the service runs: it answers nobody.", logs)
 	NotUpdated = finding.New("service_not_updated",
-		"The newest configuration does not run. The revision before it still serves, as it was.", logs)
+		"The newest configuration does not run. The revision before it still serves.", logs)
 	WebhookClosed = finding.New("webhook_closed",
-		"Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
-	WorkerOpen = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to "+
-		"check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
-	OpsMissing = finding.New("ops_missing", "There is no service for people: nobody opens a page or asks "+
-		"the API.", apply+" Where it has another name or region: --name, --region.")
-	OpsOpen = finding.New("ops_unproxied", "Identity-Aware Proxy does not stand before the service: "+
-		"nobody is known there, and everybody is refused.", apply)
-	OpsNobody = finding.New("ops_without_people", "Identity-Aware Proxy lets nobody in: no page opens, "+
-		"and the API answers nobody.", "Name people in Terraform's variable ops, and apply.")
+		"Cloud Run requires a token of Google's from senders: each webhook is answered 403.", apply)
+	WorkerOpen = finding.New("worker_open",
+		"Anybody may call the worker, and it relies on Cloud Run to check tokens: anybody can forge a push.",
+		apply+" Ask who has opened it.")
+	OpsMissing = finding.New("ops_missing", "Pages and API are missing: no service for people.", elsewhere)
+	OpsOpen    = finding.New("ops_unproxied",
+		"Identity-Aware Proxy is not in front of the service: it identifies nobody, and refuses everybody.", apply)
+	OpsNobody = finding.New("ops_without_people",
+		"Identity-Aware Proxy lets nobody in: no page opens, and the API answers nobody.",
+		"Name people in Terraform's variable ops, and apply.")
 	ProxyRefused = finding.New("proxy_grant_missing",
 		"Cloud Run refuses Identity-Aware Proxy: whoever opens a page is answered 403.", grant)
 	ServesOthers = finding.New("service_serves_others",
-		"Pushes or people find no answer here; or who may open a page may also make up a push.", apply)
+		"Pushes or people find no answer here; or whoever may open a page can also forge a push.", apply)
 	PushForgeable = finding.New("worker_invoker_unknown",
-		"Cloud Run vouches for whoever may call the worker: this member may hand it a push that it has made up.",
-		"Ask who has granted it, and take the grant away.")
+		"The worker trusts everybody who may call it: this member can forge a push.",
+		"Ask who granted it, and remove the grant.")
 	InvokerMissing = finding.New("invoker_grant_missing",
-		"Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
-	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of "+
-		"this pool: it does not know the audience of their tokens.", apply)
-	JobMissing = finding.New("job_missing", "Nobody calls the tasks, so what they do is not done.", apply)
-	JobPaused  = finding.New("job_paused", "Nobody calls the tasks while their job is paused, so what "+
-		"they do is not done.", "Resume it: gcloud scheduler jobs resume.")
+		"Cloud Run answers 403 to every push and task of this pool: no message of its queues is handled.", grant)
+	AudienceUnknown = finding.New("audience_refused",
+		"Cloud Run answers 401 to every push and task of this pool: it does not accept their audience.", apply)
+	JobMissing   = finding.New("job_missing", "The tasks never run.", apply)
+	JobPaused    = finding.New("job_paused", "The tasks do not run.", "Resume it: gcloud scheduler jobs resume.")
 	JobElsewhere = finding.New("job_wrong_address",
-		"The job calls another address than the task's: what the task does is not done.", apply)
+		"The tasks do not run: their job calls another address.", apply)
 	JobUnidentified = finding.New("job_wrong_token",
-		"The worker refuses the job's token: what the task does is not done.", apply)
-	VersionUnusable = finding.New("secret_version_unusable", "A service reads this version when an instance "+
-		"starts: those that run go on, and no new one starts.", "Enable the version (gcloud secrets versions "+
-		"enable), or add another and name its number in secret_versions.")
-	SecretEmpty = finding.New("secret_without_version", "It has no enabled version: a service that is to "+
-		"read it does not start.", "Add its value: gcloud secrets versions add.")
+		"The tasks do not run: the worker refuses its token.", apply)
+	VersionUnusable = finding.New("secret_version_unusable",
+		"A service reads this version at its start: running instances go on, and no new one starts.",
+		"Enable the version (gcloud secrets versions enable), or add another and name its number in "+
+			"secret_versions.")
+	SecretEmpty = finding.New("secret_without_version",
+		"It has no enabled version: a service that reads it does not start.",
+		"Add its value: gcloud secrets versions add.")
 )

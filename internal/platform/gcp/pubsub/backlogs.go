@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// recent is how far back a number may lie: samples come every minute, and show two minutes later.
+	// recent is the age of the oldest usable sample: samples come every minute, two minutes late.
 	recent          = 4 * time.Minute
 	backlogsTimeout = 20 * time.Second
-	// The messages of a subscription that are not acknowledged, and the age of the oldest in seconds.
+	// The number of a subscription's unacknowledged messages, and the age of the oldest in seconds.
 	unacknowledged = `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"`
 	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
 )
 
-// Backlogs asks Cloud Monitoring how many messages wait: Pub/Sub itself does not say.
+// Backlogs reads from Cloud Monitoring how many messages wait, which Pub/Sub itself does not show.
 type Backlogs struct {
 	service *monitoring.Service
 	names   Names
 	now     func() time.Time
 }
 
-// NewBacklogs returns the backlogs of the installation's subscriptions. Without options the client
-// library finds the credentials.
+// NewBacklogs returns a Backlogs. Without options the client library finds the credentials.
 func NewBacklogs(
 	ctx context.Context, names Names, now func() time.Time, options ...option.ClientOption,
 ) (*Backlogs, error) {
@@ -41,8 +40,7 @@ func NewBacklogs(
 }
 
 // Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest
-// number. A subscription without a number of the last minutes is missing. Where the ages alone are not known,
-// no message has a time.
+// sample. A subscription without a recent sample is missing. Without ages no message has a time.
 func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
 	defer cancel()
@@ -56,7 +54,7 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	}); err != nil {
 		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
 	}
-	// the webhook service needs the numbers
+	// The webhook service needs the numbers also without the ages.
 	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) {
 		if one := held[subscription]; one.Messages > 0 {
 			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
@@ -70,7 +68,7 @@ func (b *Backlogs) newest(
 	ctx context.Context, filter string, now time.Time,
 	found func(subscription string, number int64, at time.Time),
 ) error {
-	if b.names.Installation != "" { // Google charges for each series that it returns
+	if b.names.Installation != "" { // because Google charges for each series
 		filter += ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
 	}
 	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(filter).View("FULL").

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,28 +19,23 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Look is what an examination goes by, besides the catalog and the target.
+// Look is what an examination knows besides the catalog and the target.
 type Look struct {
-	// Paused are the recorded pauses, by queue; nil: they are not known, and the marks alone are looked at.
+	// Paused are the recorded pauses, by queue; nil: they are not known, and only the marks are compared.
 	Paused map[string]pause.Pause
-	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Who may
-	// publish is not looked at without them.
+	// Accounts are the services' accounts, by the names of catalog.Publishers; nil: grants are not examined.
 	Accounts map[string]string
-	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none
-	// does.
+	// Inherits reports whether a member holds one of the roles on the whole project; nil: none does.
 	Inherits func(roles []string, is func(member string) bool) bool
-	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not
-	// gone by.
+	// Label is the installation's value of the label app; empty: labels are ignored.
 	Label string
-	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
-	Known []string
+	Known []string // ids of foreign subscriptions on the installation's topics that are no finding
 }
 
-// Examine compares each queue with what the project has, and changes nothing. It returns every harmful
-// difference, in the order of the catalog, at the end what the catalog does not have, and what the account
-// may not look at. A queue that is paused as recorded and marked differs on purpose, and so does what
-// Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent
-// may mint tokens for the push account.
+// Examine compares each queue with its resources in the project, and changes nothing. It returns the harmful
+// differences in the order of the catalog, then what the catalog does not have, and what the account may not
+// read. A queue that is paused as recorded and marked is no difference, nor is what Provision makes on an
+// emulator. Not examined: grants of a folder, and whether Pub/Sub's agent may mint the push account's tokens.
 func Examine(
 	ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption,
 ) (Examination, error) {
@@ -58,17 +53,18 @@ func Examine(
 // Examination is what an examination has found.
 type Examination struct {
 	Findings []finding.Finding
-	// Catalogs are the hashes of the catalogs that the enabled queues' subscriptions were made of, by
-	// queue. One whose subscription does not say it is not among them.
+	// by enabled queue, the hash of the catalog that its subscription is labelled with
 	Catalogs map[string]string
 	Unread   []finding.Unread
 }
 
 const (
-	getsTopic          = "pubsub.topics.get"
-	getsSubscription   = "pubsub.subscriptions.get"
-	listsTopics        = "pubsub.topics.list"
-	listsSubscriptions = "pubsub.subscriptions.list"
+	getsTopic               = "pubsub.topics.get"
+	getsSubscription        = "pubsub.subscriptions.get"
+	listsTopics             = "pubsub.topics.list"
+	listsSubscriptions      = "pubsub.subscriptions.list"
+	readsTopicPolicy        = "pubsub.topics.getIamPolicy"
+	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
 )
 
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, strays bool) (Examination, error) {
@@ -112,7 +108,7 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, stray
 	return found, nil
 }
 
-// examiner looks at one queue, or at one topic that is no queue's own.
+// examiner examines one queue, or one topic that is no queue's own.
 type examiner struct {
 	admin
 	look        Look
@@ -125,7 +121,7 @@ type examiner struct {
 	failed      error
 }
 
-// hidden notes what the account may not look at, if that is what the error says. Any other error it returns.
+// hidden notes what the account may not read, if that is the error. It returns any other error.
 func (e *examiner) hidden(err error, what, permission string) (bool, error) {
 	if status.Code(err) != codes.PermissionDenied {
 		return false, err
@@ -180,8 +176,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 	return nil
 }
 
-// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic
-// is another queue's too.
+// disabled examines a disabled queue: its subscriptions need no endpoint. kept: its topic has another queue.
 func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
 		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
@@ -212,40 +207,43 @@ func (e *examiner) topic(ctx context.Context, id string) error {
 	return e.publish(ctx, id)
 }
 
-// readTopic returns nil where there is none, or the account may not look whether there is one.
-func (e *examiner) readTopic(ctx context.Context, id string) (topic *pubsubpb.Topic, hidden bool, err error) {
+// readTopic returns nil for a missing topic, and for one that the account may not read.
+func (e *examiner) readTopic(ctx context.Context, id string) (topic *pb.Topic, hidden bool, err error) {
 	name := e.target.topicName(id)
-	topic, err = e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+	topic, err = e.client.TopicAdminClient.GetTopic(ctx, &pb.GetTopicRequest{Topic: name})
 	topic, err = found(topic, err, name)
 	hidden, err = e.hidden(err, "topic "+idOf(name), getsTopic)
 	return topic, hidden, err
 }
 
-func (e *examiner) subscription(
-	ctx context.Context, name string,
-) (have *pubsubpb.Subscription, hidden bool, err error) {
-	have, err = e.read(ctx, name)
-	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
+func (e *examiner) subscription(ctx context.Context, name string) (*pb.Subscription, bool, error) {
+	have, err := e.read(ctx, name)
+	hidden, err := e.hidden(err, "subscription "+idOf(name), getsSubscription)
 	return have, hidden, err
 }
 
-// setting is one of a subscription's that differs from what it should be, in words.
+// setting is a subscription's setting that differs from what it should be, in words.
 type setting struct {
-	code finding.Code
-	// field is that of an update; empty: it cannot be changed.
-	field, have, want string
+	code              finding.Code
+	field, have, want string // field is that of an update; empty: the setting cannot be changed
 }
 
-func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
+func (t Target) settings(have, want *pb.Subscription) []setting {
 	expires := "never"
 	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {
 		expires = ttl.AsDuration().String()
 	}
-	deadline := func(s *pubsubpb.Subscription) string {
+	deadline := func(s *pb.Subscription) string {
 		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
 	}
 	none := func(text string) string { return cmp.Or(text, "none") }
-	onOff := map[bool]string{true: "on", false: "off"}
+	retention := func(s *pb.Subscription) string {
+		return s.MessageRetentionDuration.AsDuration().String()
+	}
+	onOff, ordering := map[bool]string{true: "on", false: "off"}, OrderingOff
+	if have.EnableMessageOrdering {
+		ordering = OrderingOn
+	}
 	deadLetters := WrongDeadLetters
 	switch {
 	case have.DeadLetterPolicy == nil:
@@ -256,16 +254,10 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	all := []setting{
 		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
 		{Expiring, "expiration_policy", expires, "never"},
-		{
-			map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "",
-			onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering],
-		},
+		{ordering, "", onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering]},
 		{WrongFilter, "", none(have.Filter), none(want.Filter)},
 		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
-		{
-			ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(),
-			want.MessageRetentionDuration.AsDuration().String(),
-		},
+		{ShortRetention, "message_retention_duration", retention(have), retention(want)},
 		{deadLetters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
 	}
 	if want.RetryPolicy != nil {
@@ -286,34 +278,34 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 		if have.PushConfig.GetNoWrapper() != nil {
 			all = append(all, setting{Unwrapped, "push_config", "without its envelope", "with it"})
 		}
-		if a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken(); !t.Emulator { // it forgets them
-			all = append(all,
-				setting{WrongAccount, "push_config", none(a.GetServiceAccountEmail()), none(b.GetServiceAccountEmail())},
-				setting{WrongAudience, "push_config", none(a.GetAudience()), none(b.GetAudience())})
+		if a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken(); !t.Emulator { // it drops tokens
+			account, audience := none(b.GetServiceAccountEmail()), none(b.GetAudience())
+			all = append(all, setting{WrongAccount, "push_config", none(a.GetServiceAccountEmail()), account},
+				setting{WrongAudience, "push_config", none(a.GetAudience()), audience})
 		}
 	}
 	return slices.DeleteFunc(all, func(s setting) bool { return s.have == s.want })
 }
 
-func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
+func (e *examiner) compare(q catalog.Queue, have, want *pb.Subscription) {
 	id := idOf(want.Name)
 	if have.Detached {
 		e.find("subscription", id, Detached, "", "")
 	}
-	own, rests := want.Name == e.target.subscriptionName(q.PushSubscription()), false
+	own, rests, longest := want.Name == e.target.subscriptionName(q.PushSubscription()), false,
+		q.LongestTimeout()
 	if own {
 		e.catalog, rests = have.Labels[CatalogLabel], e.comparePause(q, have)
 	}
+	isLonger := have.MessageRetentionDuration.AsDuration() > want.MessageRetentionDuration.AsDuration()
 	for _, s := range e.target.settings(have, want) {
 		switch {
-		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <=
-			q.LongestTimeout():
-			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline,
-				q.LongestTimeout())
+		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <= longest:
+			s.code = DeadlineBelowHandler
+			s.want = fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, longest)
 		case rests && s.field == "push_config",
-			s.code == WrongDeadline && want.PushConfig == nil, // which harms nobody, nor does the next
-			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() >
-				want.MessageRetentionDuration.AsDuration():
+			// The deadline of a pull subscription and a longer retention do no harm.
+			s.code == WrongDeadline && want.PushConfig == nil, s.code == ShortRetention && isLonger:
 			continue
 		}
 		e.find("subscription", id, s.code, s.have, s.want)
@@ -321,43 +313,43 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 }
 
 // comparePause reports whether the subscription has no endpoint because of the pause.
-func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (rests bool) {
+func (e *examiner) comparePause(q catalog.Queue, have *pb.Subscription) (rests bool) {
 	record, paused := e.look.Paused[q.ID]
 	want := "pushed"
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
 	var code finding.Code
-	stands := standing(have)
+	is := standing(have)
 	switch {
-	case stands == pause.Paused && !paused && e.look.Paused == nil:
+	case is == pause.Paused && !paused && e.look.Paused == nil:
 		code = PauseUnread
-	case stands == pause.Paused && !paused:
+	case is == pause.Paused && !paused:
 		code = PauseUnrecorded
-	case stands == pause.Undone && e.look.Paused != nil && !paused:
+	case is == pause.Undone && e.look.Paused != nil && !paused:
 		code = PauseMarkLeft
-	case stands == pause.Undone, stands == pause.Pushing && paused:
+	case is == pause.Undone, is == pause.Pushing && paused:
 		code = PauseUndone
-	case stands == pause.Unmarked && paused:
+	case is == pause.Unmarked && paused:
 		code = PauseUnmarked
 	default:
-		return stands == pause.Paused
+		return is == pause.Paused
 	}
 	e.find("subscription", e.target.id(q.PushSubscription()), code, map[pause.Standing]string{
 		pause.Paused: "marked as paused, without an endpoint", pause.Undone: "marked as paused, and pushed",
 		pause.Pushing: "pushed", pause.Unmarked: "without an endpoint and without a mark",
-	}[stands], want)
+	}[is], want)
 	return have.GetPushConfig().GetPushEndpoint() == ""
 }
 
-func backstop(p *pubsubpb.DeadLetterPolicy) string {
+func backstop(p *pb.DeadLetterPolicy) string {
 	if p == nil {
 		return "none"
 	}
 	return fmt.Sprintf("%s after %d deliveries", idOf(p.DeadLetterTopic), p.MaxDeliveryAttempts)
 }
 
-func waits(p *pubsubpb.RetryPolicy) string {
+func waits(p *pb.RetryPolicy) string {
 	if p == nil {
 		return "at once"
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/type/expr"
 	"google.golang.org/grpc/codes"
@@ -57,10 +57,10 @@ func (d difference) make(p *project) {
 		delete(p.subscriptions, "projects/p/"+name)
 	}
 	for id, text := range d.Set {
-		var change pubsubpb.Subscription
+		var change pb.Subscription
 		require.NoError(p.t, protojson.Unmarshal([]byte(text), &change))
 		if p.subscriptions[subscriptions+id] == nil {
-			p.subscriptions[subscriptions+id] = &pubsubpb.Subscription{}
+			p.subscriptions[subscriptions+id] = &pb.Subscription{}
 		}
 		proto.Merge(p.subscriptions[subscriptions+id], &change)
 	}
@@ -99,7 +99,7 @@ func (d difference) make(p *project) {
 	p.elsewhere[ordersTopic] = d.Elsewhere
 }
 
-func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
+func TestEachDifferenceIsFound(t *testing.T) {
 	t.Parallel()
 	for _, d := range filetest.YAML[[]difference](t, "testdata", "differences.yaml") {
 		t.Run(d.What, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
+func TestPauseIsComparedWithItsRecord(t *testing.T) {
 	t.Parallel()
 	record := map[string]pause.Pause{"orders-test": {Queue: "orders-test", Who: "ada", Why: "w", At: pausedAt}}
 	none, unknown := map[string]pause.Pause{}, map[string]pause.Pause(nil)
@@ -123,21 +123,21 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 		want           string
 	}
 	filetest.Each(t, map[string]attempt{
-		"paused and recorded":                               {false, true, record, ""},
-		"paused, and nobody can be asked":                   {false, true, unknown, "pause_unread"},
-		"paused, and nobody is recorded":                    {false, true, none, "pause_unrecorded"},
-		"given its endpoint by somebody else":               {true, true, record, "pause_undone"},
-		"given its endpoint, and nobody can be asked":       {true, true, unknown, "pause_undone"},
-		"paused on paper alone":                             {true, false, record, "pause_undone"},
-		"paused without a mark":                             {false, false, record, "pause_unmarked"},
-		"without an endpoint, of which nobody knows":        {false, false, none, "not_pushed"},
-		"without an endpoint, of which nobody can be asked": {false, false, unknown, "not_pushed"},
-		"resumed by hand, with its mark left":               {true, true, none, "pause_mark_left"},
-		"never paused":                                      {true, false, none, ""},
+		"paused and recorded":                      {false, true, record, ""},
+		"paused, and the records are unknown":      {false, true, unknown, "pause_unread"},
+		"paused without a record":                  {false, true, none, "pause_unrecorded"},
+		"pushed in spite of mark and record":       {true, true, record, "pause_undone"},
+		"pushed in spite of its mark":              {true, true, unknown, "pause_undone"},
+		"pushed in spite of its record":            {true, false, record, "pause_undone"},
+		"paused without a mark":                    {false, false, record, "pause_unmarked"},
+		"without an endpoint, mark and record":     {false, false, none, "not_pushed"},
+		"without an endpoint, the records unknown": {false, false, unknown, "not_pushed"},
+		"resumed by hand, with its mark left":      {true, true, none, "pause_mark_left"},
+		"never paused":                             {true, false, none, ""},
 	}, func(t *testing.T, test attempt) {
 		p := applied(t)
 		if !test.endpoint {
-			p.subscriptions[ordersPush].PushConfig = &pubsubpb.PushConfig{}
+			p.subscriptions[ordersPush].PushConfig = &pb.PushConfig{}
 		}
 		if test.mark {
 			p.subscriptions[ordersPush].Labels = map[string]string{pubsub.PausedLabel: "20261122t114455z"}
@@ -152,7 +152,7 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 	})
 }
 
-func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
+func TestGrantOnTheProjectCountsForItsTopics(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	delete(p.policies, outTopic)
@@ -160,16 +160,16 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 	var asked atomic.Int64 // several queues ask at once
 	p.look.Inherits = func(roles []string, is func(string) bool) bool {
 		asked.Add(1)
-		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") ||
-			is(pubsubAgent))
+		granted := is("serviceAccount:orders@example.com") || is(pubsubAgent)
+		return granted && slices.Contains(roles, "roles/editor")
 	}
 	got, found := p.examine()
 	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "that of the tasks' worker")
 	require.Contains(t, found.Findings[0].Want, "clicks@example.com")
-	require.EqualValues(t, 3, asked.Load(), "once for each that its resource does not have")
+	require.EqualValues(t, 3, asked.Load(), "once for each grant that its resource lacks")
 }
 
-func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *testing.T) {
+func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 	t.Parallel()
 	unread := func(permission string, what ...string) []finding.Unread {
 		return filetest.Map(what, func(one string) finding.Unread {
@@ -182,6 +182,7 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 		}
 		return all
 	}
+	const publisher = "/google.pubsub.v1.Publisher/"
 	for method, want := range map[string][]finding.Unread{
 		getPolicy: slices.Concat(grants("out-test", "orders-test", "orders-test-dlq", "orders-test-dlq"),
 			unread("pubsub.subscriptions.getIamPolicy", "the grants on subscription orders-test-push"),
@@ -192,13 +193,11 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 			"subscription orders-test-push", "subscription orders-test-dlq-push",
 			"subscription clicks-test-push", "subscription later-test-push", "subscription later-test-dlq-push",
 			"subscription never-test-push"),
-		"/google.pubsub.v1.Publisher/ListTopics": unread("pubsub.topics.list",
-			"topics that the catalog does not have"),
+		publisher + "ListTopics": unread("pubsub.topics.list", "topics that the catalog does not have"),
 		"/google.pubsub.v1.Subscriber/ListSubscriptions": unread("pubsub.subscriptions.list",
 			"subscriptions that the catalog does not have"),
-		"/google.pubsub.v1.Publisher/ListTopicSubscriptions": unread("pubsub.topics.get",
-			"the subscriptions of topic clicks-test", "the subscriptions of topic orders-test",
-			"the subscriptions of topic orders-test-dlq"),
+		publisher + "ListTopicSubscriptions": unread("pubsub.topics.get", "the subscriptions of topic clicks-test",
+			"the subscriptions of topic orders-test", "the subscriptions of topic orders-test-dlq"),
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +209,7 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 			p.refuse[method] = status.Error(codes.InvalidArgument, "no")
 			found, err := pubsub.Examine(t.Context(), p.catalog, p.target, p.look, p.options...)
 			require.Error(t, err)
-			require.Empty(t, found.Findings, "what cannot be read is no finding")
+			require.Empty(t, found.Findings, "an unreadable resource is no finding")
 		})
 	}
 	p := applied(t)
@@ -223,8 +222,8 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 	}, found.Unread)
 }
 
-// The worker looks over the connection of its switch. It may not know the addresses of all workers.
-func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
+// The worker may not know the addresses of all workers.
+func TestWorkerExaminesWithoutTheWorkersAddresses(t *testing.T) {
 	t.Parallel()
 	pointed := func(to string) func(*project) {
 		return func(p *project) { p.subscriptions[ordersPush].PushConfig.PushEndpoint = to }

@@ -13,7 +13,7 @@ import (
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	client "cloud.google.com/go/pubsub/v2"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -37,8 +37,8 @@ import (
 func TestMain(m *testing.M) {
 	code := emulatortest.Main(m)
 	// The client library's statistics run as long as the process.
-	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err !=
-		nil && code == 0 {
+	statistics := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
+	if err := goleak.Find(statistics); err != nil && code == 0 {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -62,10 +62,9 @@ type emulated struct {
 func provisioned(t *testing.T) emulated {
 	t.Helper()
 	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
-	// Nobody listens there; what is pushed waits.
-	e.target = pubsub.Target{
-		Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true,
-	}
+	// Nobody listens there, so pushed messages wait.
+	names := pubsub.Names{ProjectID: e.project}
+	e.target = pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
 	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
 	require.NoError(t, err)
 	e.Client = filetest.Must(client.NewClient(t.Context(), e.project, e.options...))(t)
@@ -78,26 +77,26 @@ func (e emulated) subscription(id string) string {
 	return "projects/" + e.project + "/subscriptions/" + id
 }
 
-func (e emulated) read(t *testing.T, id string) *pubsubpb.Subscription {
+func (e emulated) read(t *testing.T, id string) *pb.Subscription {
 	t.Helper()
 	have, err := e.SubscriptionAdminClient.GetSubscription(t.Context(),
-		&pubsubpb.GetSubscriptionRequest{Subscription: e.subscription(id)})
+		&pb.GetSubscriptionRequest{Subscription: e.subscription(id)})
 	require.NoError(t, err)
 	return have
 }
 
-func (e emulated) pull(t *testing.T, id string, n int) (all []*pubsubpb.PubsubMessage) {
+func (e emulated) pull(t *testing.T, id string, n int) (all []*pb.PubsubMessage) {
 	t.Helper()
 	for len(all) < n {
 		answer, err := e.SubscriptionAdminClient.Pull(t.Context(),
-			&pubsubpb.PullRequest{Subscription: e.subscription(id), MaxMessages: 100})
+			&pb.PullRequest{Subscription: e.subscription(id), MaxMessages: 100})
 		require.NoError(t, err)
 		var ids []string
 		for _, m := range answer.ReceivedMessages {
 			all, ids = append(all, m.Message), append(ids, m.AckId)
 		}
 		require.NoError(t, e.SubscriptionAdminClient.Acknowledge(t.Context(),
-			&pubsubpb.AcknowledgeRequest{Subscription: e.subscription(id), AckIds: ids}))
+			&pb.AcknowledgeRequest{Subscription: e.subscription(id), AckIds: ids}))
 	}
 	return all
 }
@@ -106,7 +105,7 @@ func inMemory(t *testing.T) (*pstest.Server, []option.ClientOption) {
 	t.Helper()
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })
-	_, err := server.GServer.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/t"})
+	_, err := server.GServer.CreateTopic(t.Context(), &pb.Topic{Name: "projects/p/topics/t"})
 	require.NoError(t, err)
 	return server, pubsub.EmulatorOptions(server.Addr)
 }
@@ -181,7 +180,7 @@ type project struct {
 
 	mu            sync.Mutex
 	topics        map[string]bool
-	subscriptions map[string]*pubsubpb.Subscription
+	subscriptions map[string]*pb.Subscription
 	policies      map[string]*iampb.Policy
 	// refuse are the errors of methods, and of making resources, by their names.
 	refuse map[string]error
@@ -194,7 +193,7 @@ func empty(t *testing.T) *project {
 	t.Helper()
 	p := &project{
 		t: t, catalog: ordersCatalog(), topics: map[string]bool{},
-		subscriptions: map[string]*pubsubpb.Subscription{}, refuse: map[string]error{},
+		subscriptions: map[string]*pb.Subscription{}, refuse: map[string]error{},
 		labels: map[string]map[string]string{}, elsewhere: map[string][]string{},
 		policies: map[string]*iampb.Policy{},
 		target: pubsub.Target{
@@ -242,8 +241,8 @@ func (p *project) grant(resource, role, member string) {
 		&iampb.Binding{Role: role, Members: []string{member}})
 }
 
-// told is what was done to what. What was left unchanged is not in it.
-func told(t *testing.T, changes []pubsub.Change) (done []string) {
+// actionsOf are the actions on resources, without the unchanged ones.
+func actionsOf(t *testing.T, changes []pubsub.Change) (done []string) {
 	t.Helper()
 	for _, change := range changes {
 		require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
@@ -257,7 +256,7 @@ func told(t *testing.T, changes []pubsub.Change) (done []string) {
 func (p *project) provision() (done []string) {
 	p.t.Helper()
 	changes := filetest.Must(pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...))(p.t)
-	return told(p.t, changes)
+	return actionsOf(p.t, changes)
 }
 
 func (p *project) examine() ([]string, pubsub.Examination) {
@@ -277,21 +276,21 @@ func (p *project) answer(c call) error {
 	}
 	missing := status.Error(codes.NotFound, "no")
 	switch r := c.request.(type) {
-	case *pubsubpb.Topic:
+	case *pb.Topic:
 		if p.topics[r.Name] {
 			return status.Error(codes.AlreadyExists, "there")
 		}
 		p.topics[r.Name] = true
 		return nil
-	case *pubsubpb.Subscription:
+	case *pb.Subscription:
 		p.subscriptions[r.Name] = proto.CloneOf(r)
 		return nil
-	case *pubsubpb.GetTopicRequest:
+	case *pb.GetTopicRequest:
 		if !p.topics[r.Topic] {
 			return missing
 		}
 		return nil
-	case *pubsubpb.GetSubscriptionRequest:
+	case *pb.GetSubscriptionRequest:
 		if strings.Contains(r.Subscription, "/-") {
 			return status.Error(codes.InvalidArgument, "no name")
 		}
@@ -299,9 +298,9 @@ func (p *project) answer(c call) error {
 		if !ok {
 			return missing
 		}
-		proto.Merge(c.answer.(*pubsubpb.Subscription), have)
+		proto.Merge(c.answer.(*pb.Subscription), have)
 		return nil
-	case *pubsubpb.UpdateSubscriptionRequest:
+	case *pb.UpdateSubscriptionRequest:
 		have, ok := p.subscriptions[r.Subscription.Name]
 		if !ok {
 			return missing
@@ -311,25 +310,25 @@ func (p *project) answer(c call) error {
 			have.ProtoReflect().Set(field, proto.CloneOf(r.Subscription).ProtoReflect().Get(field))
 		}
 		return nil
-	case *pubsubpb.ListTopicsRequest:
-		answer := c.answer.(*pubsubpb.ListTopicsResponse)
+	case *pb.ListTopicsRequest:
+		answer := c.answer.(*pb.ListTopicsResponse)
 		for _, name := range slices.Sorted(maps.Keys(p.topics)) {
-			answer.Topics = append(answer.Topics, &pubsubpb.Topic{Name: name, Labels: p.labels[name]})
+			answer.Topics = append(answer.Topics, &pb.Topic{Name: name, Labels: p.labels[name]})
 		}
 		return nil
-	case *pubsubpb.ListSubscriptionsRequest:
-		answer := c.answer.(*pubsubpb.ListSubscriptionsResponse)
+	case *pb.ListSubscriptionsRequest:
+		answer := c.answer.(*pb.ListSubscriptionsResponse)
 		for _, name := range slices.Sorted(maps.Keys(p.subscriptions)) {
 			have := proto.CloneOf(p.subscriptions[name])
 			have.Name = name
 			answer.Subscriptions = append(answer.Subscriptions, have)
 		}
 		return nil
-	case *pubsubpb.ListTopicSubscriptionsRequest:
+	case *pb.ListTopicSubscriptionsRequest:
 		if !p.topics[r.Topic] {
 			return missing
 		}
-		c.answer.(*pubsubpb.ListTopicSubscriptionsResponse).Subscriptions = p.elsewhere[r.Topic]
+		c.answer.(*pb.ListTopicSubscriptionsResponse).Subscriptions = p.elsewhere[r.Topic]
 		return nil
 	case *iampb.GetIamPolicyRequest:
 		if strings.Contains(r.Resource, "/topics/") && !p.topics[r.Resource] {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,21 +23,17 @@ import (
 	"billhook/internal/pipeline/pause"
 )
 
-// Target says where to provision and whom the pushes go to.
+// Target is the project to provision, and the worker that gets the pushes.
 type Target struct {
 	Names
 
-	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
-	PushBaseURL string
-	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with an empty account they carry
-	// none.
+	PushBaseURL string // the worker's address, such as https://worker.example, without a path
+	// PushAudience and PushServiceAccount are those of the pushes' OIDC token; without an account there is none.
 	PushAudience       string
 	PushServiceAccount string
-	// Pools have workers of their own; a member that one leaves empty is as above.
-	Pools map[string]Pool
-	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered
-	// subscription ends its pushes for good, a retry policy on an unordered one loses messages, and retention
-	// ends at 7 days.
+	Pools              map[string]Pool // their own workers; an empty member is as above
+	// Emulator avoids the faults of Google's emulator: a dead-letter policy on an ordered subscription ends its
+	// pushes, a retry policy on an unordered one loses messages, and retention ends at 7 days.
 	Emulator bool
 }
 
@@ -59,15 +55,13 @@ const (
 	Created   = "created"
 	Updated   = "updated"
 	Unchanged = "unchanged"
-	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
+	// LeftPaused: the queue is paused, and its subscription still has no endpoint.
 	LeftPaused = "paused"
-	// SwitchedOff: the queue does not run, and its subscription had an endpoint until now. Kept: it had none.
-	// Its messages wait in either.
+	// SwitchedOff: the queue is disabled, and its subscription had an endpoint until now; Kept: it had none.
 	SwitchedOff = "switched off"
 	Kept        = "kept"
-	// Failed is with the reason. NotTried is what came after nobody had answered.
-	Failed   = "failed"
-	NotTried = "not tried"
+	Failed      = "failed"
+	NotTried    = "not tried" // because an earlier request had no answer
 )
 
 // Change is what Provision did about one resource.
@@ -114,9 +108,9 @@ func open(ctx context.Context, target Target, options []option.ClientOption) (ad
 	return admin{client, target}, nil
 }
 
-func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
-	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx,
-		&pubsubpb.GetSubscriptionRequest{Subscription: name})
+func (a admin) read(ctx context.Context, name string) (*pb.Subscription, error) {
+	request := &pb.GetSubscriptionRequest{Subscription: name}
+	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, request)
 	return found(have, err, name)
 }
 
@@ -131,13 +125,11 @@ func found[T any](have *T, err error, name string) (*T, error) {
 	}
 }
 
-// Provision creates the topics, subscriptions and dead letters of every enabled queue, and the other topics.
-// Called again it changes only what differs. A queue that is not enabled gets nothing: a publish to it is
-// refused, and its sender keeps the message. It deletes nothing: a queue that was enabled once keeps its
-// messages, and is no longer pushed. It grants nothing: on Google Cloud the grants are Terraform's.
+// Provision creates the topics and subscriptions of every enabled queue, and the other topics. It updates
+// what differs, deletes nothing, and makes no grants, which Terraform does. A disabled queue gets nothing, so
+// that publishing to it fails. If it was enabled before, its messages are kept and no longer pushed.
 //
-// It goes on after a failure, until nobody answers, and tells what became of each resource; the error joins
-// the failures.
+// After a failure it goes on, unless nobody answers. It returns a Change of each resource, and all failures.
 func Provision(
 	ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption,
 ) ([]Change, error) {
@@ -158,23 +150,24 @@ func Provision(
 	}
 	done := func(c Change) bool { return c.Action != Failed && c.Action != NotTried }
 	if undone := slices.DeleteFunc(slices.Clone(p.changes), done); len(undone) > 0 {
-		p.failures = append(p.failures, fmt.Errorf("%d of %d resources are not as the catalog has them; run it "+
-			"again once the reasons are gone", len(undone), len(p.changes)))
+		err := fmt.Errorf("%d of %d resources are not provisioned; run it again", len(undone), len(p.changes))
+		p.failures = append(p.failures, err)
 	}
 	return p.changes, errors.Join(p.failures...)
 }
 
 type provisioner struct {
 	admin
-	// catalog is the hash that the subscriptions are labelled with; empty: none is.
-	catalog  string
-	changes  []Change
-	failures []error
-	// unanswered: nobody answered the last request, and each further one would take its whole timeout.
-	unanswered bool
+	catalog    string // the hash that the subscriptions are labelled with; empty: no label
+	changes    []Change
+	failures   []error
+	unanswered bool // the last request had no answer, and each further one would take its whole timeout
 }
 
-// try does something about a resource, and tells what it did, if anything, or why it failed.
+// silent are the codes of requests that nobody answers.
+var silent = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}
+
+// try makes one resource, and notes the change or the failure.
 func (p *provisioner) try(kind, id string, do func() (action string, err error)) {
 	change := Change{Kind: kind, ID: id, Action: NotTried}
 	if !p.unanswered {
@@ -182,9 +175,7 @@ func (p *provisioner) try(kind, id string, do func() (action string, err error))
 		if change.Action, err = do(); err != nil {
 			change.Action, change.Error, p.failures = Failed, err.Error(), append(p.failures, err)
 			p.unanswered = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-				slices.Contains([]codes.Code{
-					codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated,
-				}, status.Code(err))
+				slices.Contains(silent, status.Code(err))
 		}
 	}
 	if change.Action != "" {
@@ -204,16 +195,15 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
-		// it keeps no labels
-		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" &&
-			!p.target.Emulator {
+		own := want.Name == p.target.subscriptionName(q.PushSubscription())
+		if own && p.catalog != "" && !p.target.Emulator { // which keeps no labels
 			want.Labels = map[string]string{CatalogLabel: p.catalog}
 		}
 		p.try("subscription", idOf(want.Name), func() (string, error) { return p.subscription(ctx, want) })
 	}
 }
 
-// pause has a queue that is no longer enabled keep its messages, to be pushed once it is again.
+// pause removes the endpoint of a queue that is no longer enabled: its messages wait until it is again.
 func (p *provisioner) pause(ctx context.Context, id string) (action string, err error) {
 	name := p.target.subscriptionName(id)
 	have, err := p.read(ctx, name)
@@ -223,12 +213,12 @@ func (p *provisioner) pause(ctx context.Context, id string) (action string, err 
 	case have.GetPushConfig().GetPushEndpoint() == "":
 		return Kept, nil
 	}
-	have.PushConfig = &pubsubpb.PushConfig{}
+	have.PushConfig = &pb.PushConfig{}
 	return SwitchedOff, p.update(ctx, have, "push_config")
 }
 
-func (a admin) update(ctx context.Context, want *pubsubpb.Subscription, fields ...string) error {
-	_, err := a.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
+func (a admin) update(ctx context.Context, want *pb.Subscription, fields ...string) error {
+	_, err := a.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pb.UpdateSubscriptionRequest{
 		Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 	})
 	if err != nil {
@@ -246,14 +236,13 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes and Examine
-// compares with.
-func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
+// Plan is what Provision makes for an enabled queue, and what Examine compares with, without a shared topic.
+func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pb.Subscription) {
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
 	}
 	minimum, maximum := q.BrokerBackoff()
-	retryPolicy := &pubsubpb.RetryPolicy{
+	retryPolicy := &pb.RetryPolicy{
 		MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum),
 	}
 
@@ -266,51 +255,47 @@ func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 		push.RetryPolicy = retryPolicy
 	}
 	if q.DeadLetter.Drop {
-		return topics, []*pubsubpb.Subscription{push}
+		return topics, []*pb.Subscription{push}
 	}
 	if !t.Emulator || !q.Ordered() {
-		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
-			DeadLetterTopic: t.topicName(q.DeadLetter.Topic), MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
-		}
+		topic := t.topicName(q.DeadLetter.Topic)
+		most := int32(catalog.BrokerMaxDeliveryAttempts)
+		push.DeadLetterPolicy = &pb.DeadLetterPolicy{DeadLetterTopic: topic, MaxDeliveryAttempts: most}
 	}
 	hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 	hold.AckDeadlineSeconds = 60
-	letters := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
-	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
-	letters.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
+	dead := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	dead.AckDeadlineSeconds = push.AckDeadlineSeconds
+	dead.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
 	if !t.Emulator {
-		letters.RetryPolicy = retryPolicy
+		dead.RetryPolicy = retryPolicy
 	}
-	return append(topics, q.DeadLetter.Topic), []*pubsubpb.Subscription{hold, push, letters}
+	return append(topics, q.DeadLetter.Topic), []*pb.Subscription{hold, push, dead}
 }
 
-// base never expires: by default a subscription without a message for a month is removed, and loses every
-// later one.
-func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
+// base never expires: by default a subscription without a message for a month is removed.
+func (t Target) base(id, topic string, retention time.Duration) *pb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)
 	}
-	return &pubsubpb.Subscription{
-		Name:                     t.subscriptionName(id),
-		Topic:                    t.topicName(topic),
-		MessageRetentionDuration: durationpb.New(retention),
-		ExpirationPolicy:         &pubsubpb.ExpirationPolicy{},
+	return &pb.Subscription{
+		Name: t.subscriptionName(id), Topic: t.topicName(topic),
+		MessageRetentionDuration: durationpb.New(retention), ExpirationPolicy: &pb.ExpirationPolicy{},
 	}
 }
 
-func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
+func (t Target) pushConfig(pool, path string) *pb.PushConfig {
 	worker := t.Of(pool)
-	config := &pubsubpb.PushConfig{PushEndpoint: worker.URL + path}
+	config := &pb.PushConfig{PushEndpoint: worker.URL + path}
 	if worker.ServiceAccount != "" {
-		config.AuthenticationMethod = &pubsubpb.PushConfig_OidcToken_{OidcToken: &pubsubpb.PushConfig_OidcToken{
-			ServiceAccountEmail: worker.ServiceAccount, Audience: t.PushAudience,
-		}}
+		token := &pb.PushConfig_OidcToken{ServiceAccountEmail: worker.ServiceAccount, Audience: t.PushAudience}
+		config.AuthenticationMethod = &pb.PushConfig_OidcToken_{OidcToken: token}
 	}
 	return config
 }
 
 func (p *provisioner) topic(ctx context.Context, id string) (action string, err error) {
-	_, err = p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
+	_, err = p.client.TopicAdminClient.CreateTopic(ctx, &pb.Topic{Name: p.target.topicName(id)})
 	switch status.Code(err) {
 	case codes.OK:
 		return Created, nil
@@ -321,9 +306,7 @@ func (p *provisioner) topic(ctx context.Context, id string) (action string, err 
 	}
 }
 
-func (p *provisioner) subscription(
-	ctx context.Context, want *pubsubpb.Subscription,
-) (action string, err error) {
+func (p *provisioner) subscription(ctx context.Context, want *pb.Subscription) (action string, err error) {
 	id, action := idOf(want.Name), Unchanged
 	have, err := p.read(ctx, want.Name)
 	if err != nil {
@@ -343,13 +326,13 @@ func (p *provisioner) subscription(
 		}
 		fields = append(fields, s.field)
 	}
-	fields = slices.Compact(fields) // an endpoint and its token are one
+	fields = slices.Compact(fields) // an endpoint and its token are one field
 	if standing(have) == pause.Paused {
 		p.changes, action = append(p.changes, Change{Kind: "subscription", ID: id, Action: LeftPaused}), ""
 		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "push_config" })
 	}
 	if own := want.Labels[CatalogLabel]; own != "" && have.Labels[CatalogLabel] != own {
-		maps.Copy(want.Labels, have.Labels) // those of others stay
+		maps.Copy(want.Labels, have.Labels) // other labels stay
 		want.Labels[CatalogLabel], fields = own, append(fields, "labels")
 	}
 	if len(fields) > 0 {

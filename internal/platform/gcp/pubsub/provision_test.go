@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
@@ -26,19 +26,19 @@ import (
 func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
 	t.Helper()
 	changes := filetest.Must(pubsub.Provision(t.Context(), c, e.target, e.options...))(t)
-	return told(t, changes)
+	return actionsOf(t, changes)
 }
 
-// What waits in a queue that is switched off stays, and is delivered when it is on again.
-func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
+// The messages of a disabled queue stay, and are delivered when it is enabled again.
+func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	t.Parallel()
 	e, c := provisioned(t), catalogtest.Shipped()
 	const id = "paynow-events-push"
 	before := e.read(t, id)
-	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
-		Subscription: &pubsubpb.Subscription{
+	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pb.UpdateSubscriptionRequest{
+		Subscription: &pb.Subscription{
 			Name: e.subscription(id), AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
-			RetryPolicy: &pubsubpb.RetryPolicy{
+			RetryPolicy: &pb.RetryPolicy{
 				MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second),
 			},
 		},
@@ -56,7 +56,7 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 	after = e.read(t, id)
 	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", after.PushConfig.PushEndpoint)
 	require.True(t, after.EnableMessageOrdering)
-	require.Nil(t, after.DeadLetterPolicy, "the emulator's pushes would die of it")
+	require.Nil(t, after.DeadLetterPolicy, "it would end the emulator's pushes")
 
 	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "paynow-events" })
 	for _, step := range []struct {
@@ -67,13 +67,13 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 		want := []string{
 			step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush(),
 		}
-		require.Equal(t, want, e.provision(t, c), "kept is told each time: nobody looks after what waits there")
+		require.Equal(t, want, e.provision(t, c), "kept is reported each time, because nobody handles its messages")
 		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
 		require.Empty(t, found.Findings)
 	}
 }
 
-func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) {
+func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	require.Equal(t, []string{
@@ -84,8 +84,7 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 	}, p.provision(), "a queue that is not enabled has nothing")
 	require.Empty(t, p.provision())
 	push, feed, hold := p.subscriptions[ordersPush], p.subscriptions[ordersFeed], p.subscriptions[ordersHold]
-	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint,
-		"a pool's own worker")
+	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint)
 	require.Equal(t, "orders@example.com", push.PushConfig.GetOidcToken().GetServiceAccountEmail())
 	require.Equal(t, "https://orders.example/push/dead-letters/orders-test", feed.PushConfig.PushEndpoint)
 	clicks := p.subscriptions[clicksPush].PushConfig
@@ -93,29 +92,27 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 	require.Equal(t, "aud", clicks.GetOidcToken().GetAudience())
 	require.Equal(t, "push@example.com", clicks.GetOidcToken().GetServiceAccountEmail())
 	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
-	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(),
-		"headroom over the five that the worker enforces")
-	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(),
-		"all that Pub/Sub allows")
+	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "far above the worker's five")
+	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "Pub/Sub's maximum")
 	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
 		"updated subscription orders-test-push", "updated subscription orders-test-dlq-push",
 		"updated subscription clicks-test-push",
-	}, p.provision(), "the token is what it is made of")
+	}, p.provision(), "the audience is a part of the token")
 	require.Equal(t, "other", p.subscriptions[clicksPush].PushConfig.GetOidcToken().GetAudience())
 	p.subscriptions[ordersPush].EnableMessageOrdering = false
 	_, err := pubsub.Provision(t.Context(), p.catalog, p.target, p.options...)
 	require.ErrorContains(t, err, "cannot be changed")
 }
 
-// Pub/Sub keeps a message for 31 days at the most, which is what the catalog asks for, and
-// Google's emulator for 7: there it is asked for no more.
-func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
+// Pub/Sub keeps a message for at most 31 days, as in the catalog, and Google's emulator for 7.
+func TestRetentionIsTheCatalogsWithinTheEmulatorsLimit(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	for emulator, want := range map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}} {
+	retentions := map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}}
+	for emulator, want := range retentions {
 		p := empty(t)
 		p.catalog, p.target.Emulator = catalogtest.Shipped(), emulator
 		p.provision()
@@ -130,7 +127,7 @@ func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
 	}
 }
 
-func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t *testing.T) {
+func TestProvisionLabelsSubscriptionsWithTheCatalogAndKeepsOtherLabels(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	p.catalog = catalogtest.Shipped()
@@ -154,9 +151,8 @@ func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t 
 	require.NotContains(t, found.Catalogs, q.ID)
 }
 
-// Whoever provisions learns all that is missing from one run. Where nobody answers, each request would take a
-// minute.
-func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
+// One run reports all that is missing. Without any answer each request would take a minute.
+func TestProvisionGoesOnAfterAFailureAndReportsEachResource(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code][]string{
 		codes.PermissionDenied: {
@@ -179,21 +175,22 @@ func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
 			p := empty(t)
 			p.refuse[outTopic], p.refuse[ordersPush] = status.Error(code, "no"), status.Error(code, "no")
 			ctx := t.Context()
-			if code == codes.Unavailable { // the client library asks again for a minute
+			if code == codes.Unavailable { // the client library repeats the request for a minute
 				var stop context.CancelFunc
 				ctx, stop = context.WithTimeout(ctx, 100*time.Millisecond)
 				defer stop()
 			}
 			changes, err := pubsub.Provision(ctx, p.catalog, p.target, p.options...)
 			require.ErrorContains(t, err, "create topic out-test: ")
-			require.Equal(t, want, told(t, changes))
+			require.Equal(t, want, actionsOf(t, changes))
 		})
 	}
 }
 
-func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
+func TestInvalidTargetIsRefused(t *testing.T) {
 	t.Parallel()
 	const worker = "https://worker.example"
+	nowhere := pubsub.EmulatorOptions("127.0.0.1:1")
 	named := func(installation string) pubsub.Target {
 		return pubsub.Target{PushBaseURL: worker, Names: pubsub.Names{Installation: installation}}
 	}
@@ -212,8 +209,7 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 		"a name that Google keeps":           named("googleshop"),
 	} {
 		target.ProjectID = "p"
-		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target,
-			pubsub.EmulatorOptions("127.0.0.1:1")...)
+		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target, nowhere...)
 		require.Error(t, err, name)
 		require.Empty(t, changes, name)
 		if target.Installation != "" {
@@ -225,8 +221,8 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 	}
 }
 
-// One of the three is without a name. A finding names what stands at Pub/Sub.
-func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testing.T) {
+// One of the three installations has no name. Findings have the ids at Pub/Sub.
+func TestInstallationsOfOneProjectHaveTheirOwnTopicsAndSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	p.look = pubsub.Look{}
@@ -244,14 +240,14 @@ func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testin
 	for name, s := range p.subscriptions {
 		_, id, _ := strings.Cut(name, "/subscriptions/")
 		_, topic, _ := strings.Cut(s.Topic, "/topics/")
-		_, letters, _ := strings.Cut(s.GetDeadLetterPolicy().GetDeadLetterTopic(), "/topics/")
+		_, dead, _ := strings.Cut(s.GetDeadLetterPolicy().GetDeadLetterTopic(), "/topics/")
 		for _, prefix := range []string{"shop-", "store-"} {
-			require.Equal(t, strings.HasPrefix(id, prefix), strings.HasPrefix(topic, prefix), "%s reads %s", id, topic)
-			require.True(t, letters == "" || strings.HasPrefix(id, prefix) == strings.HasPrefix(letters, prefix),
-				"%s gives up to %s", id, letters)
+			own := strings.HasPrefix(id, prefix)
+			require.Equal(t, own, strings.HasPrefix(topic, prefix), "%s reads %s", id, topic)
+			require.True(t, dead == "" || own == strings.HasPrefix(dead, prefix), "%s dead-letters to %s", id, dead)
 		}
 		require.NotContains(t, s.GetPushConfig().GetPushEndpoint(), "shop",
-			"the worker knows the catalog's ids alone")
+			"the worker knows only the catalog's ids")
 	}
 	delete(p.subscriptions, subscriptions+"shop-orders-test-push")
 	delete(p.topics, topics+"shop-orders-test")
@@ -282,22 +278,21 @@ func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing
 	require.Equal(t, want, filetest.Must(s.Standing(t.Context(), q))(t))
 }
 
-func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {
+func TestOnTheEmulatorAQueueIsPausedMarkedAndResumed(t *testing.T) {
 	t.Parallel()
 	e, c := provisioned(t), catalogtest.Shipped()
 	q := queueOf(t, c, "paynow-events")
 	s := openSwitch(t, e.target, e.options)
 	before := e.read(t, q.PushSubscription())
 	stands(t, s, q, pause.Pushing)
-	for range 2 { // again without harm
+	for range 2 { // a second pause changes nothing
 		require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 		stands(t, s, q, pause.Paused)
 		config := e.read(t, q.PushSubscription()).PushConfig
 		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel], "it keeps no labels")
 		require.Empty(t, config.PushEndpoint)
 	}
-	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c),
-		"provision leaves it")
+	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "it stays paused")
 	stands(t, s, q, pause.Paused)
 	for range 2 {
 		require.NoError(t, s.Resume(t.Context(), q))
@@ -316,29 +311,28 @@ func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 	require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 	paused := p.subscriptions[ordersPush]
 	require.Equal(t, map[string]string{"app": "billhook", pubsub.PausedLabel: "20261122t114455z"}, paused.Labels)
-	require.True(t, proto.Equal(&pubsubpb.PushConfig{}, paused.PushConfig))
+	require.True(t, proto.Equal(&pb.PushConfig{}, paused.PushConfig))
 	require.Equal(t, []string{"paused subscription orders-test-push"}, p.provision())
 	require.Empty(t, p.subscriptions[ordersPush].PushConfig.GetPushEndpoint())
-	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(),
-		"dead letters go on into the store")
+	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(), "dead letters are pushed")
 
 	require.NoError(t, s.Resume(t.Context(), q))
 	require.True(t, proto.Equal(before, p.subscriptions[ordersPush]), "%v", p.subscriptions[ordersPush])
 }
 
-func TestWhatTheSwitchMayNotDoSaysGooglesCodeAndNothingElse(t *testing.T) {
+func TestErrorOfTheSwitchHasOnlyGooglesCode(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	s, q := p.openSwitch(), p.catalog.Queues[0]
 	denied := status.Error(codes.PermissionDenied, "secret@example.com may not")
 	p.refuse[updates] = denied
-	require.EqualError(t, s.Pause(t.Context(), q, pausedAt),
-		"pubsub: change subscription orders-test-push: PermissionDenied")
+	const unread = "pubsub: read subscription orders-test-push: PermissionDenied"
+	err := s.Pause(t.Context(), q, pausedAt)
+	require.EqualError(t, err, "pubsub: change subscription orders-test-push: PermissionDenied")
 	p.refuse[getSubscription] = denied
-	_, err := s.Standing(t.Context(), q)
-	require.EqualError(t, err, "pubsub: read subscription orders-test-push: PermissionDenied")
-	require.EqualError(t, s.Resume(t.Context(), q),
-		"pubsub: read subscription orders-test-push: PermissionDenied")
+	_, err = s.Standing(t.Context(), q)
+	require.EqualError(t, err, unread)
+	require.EqualError(t, s.Resume(t.Context(), q), unread)
 	clear(p.refuse)
 	delete(p.subscriptions, ordersPush)
 	require.ErrorContains(t, s.Pause(t.Context(), q, pausedAt), "there is no subscription")

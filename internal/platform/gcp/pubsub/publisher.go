@@ -1,6 +1,6 @@
-// Package pubsub puts messages on Google Cloud Pub/Sub and creates what the catalog declares there. It owns
-// the client library's settings and its pitfalls: paused ordering keys, batches that only wait, unbounded
-// buffers. It refuses to answer before the broker has confirmed.
+// Package pubsub publishes on Google Cloud Pub/Sub and creates what the catalog declares there. It owns the
+// client library's settings and its pitfalls: paused ordering keys, batches that only wait, unbounded
+// buffers. A publish returns only after the broker's confirmation.
 package pubsub
 
 import (
@@ -22,7 +22,7 @@ import (
 	"billhook/internal/contract"
 )
 
-// Bounds of one topic's publisher. What is over them waits until its context ends.
+// Bounds of one topic's publisher. A message above them waits until its context ends.
 const (
 	maxOutstandingMessages = 1000
 	maxOutstandingBytes    = 64 << 20
@@ -49,8 +49,7 @@ type Publisher struct {
 	closed bool
 }
 
-// NewPublisher returns a publisher to the installation's topics. Without options the
-// client library decides where: PUBSUB_EMULATOR_HOST, else Google Cloud.
+// NewPublisher returns a publisher to the installation's topics, by default of PUBSUB_EMULATOR_HOST.
 func NewPublisher(ctx context.Context, names Names, options ...option.ClientOption) (*Publisher, error) {
 	client, err := pubsub.NewClient(ctx, names.ProjectID, options...)
 	if err != nil {
@@ -59,26 +58,25 @@ func NewPublisher(ctx context.Context, names Names, options ...option.ClientOpti
 	return &Publisher{client: client, names: names, topics: map[string]*pubsub.Publisher{}}, nil
 }
 
-// Publish puts the message on the topic of the catalog and returns its id once the broker has confirmed it.
-// It waits for that, for room and for earlier messages of its key until ctx ends. A message
-// over Pub/Sub's limits gives an error wrapping contract.ErrLimit. After any other error the
-// message may or may not be on the topic; contract.PublishCause says the cause, where it is
-// known. The ordering key is usable again once the library has given up too. No error names it.
+// Publish publishes the message on the topic of the catalog and returns its id once the broker has confirmed
+// it. It waits for that, for room and for earlier messages of its key until ctx ends. A message above
+// Pub/Sub's limits is an error wrapping contract.ErrLimit. After any other error, which names no ordering
+// key, the message may be on the topic; contract.PublishCause is the cause, if known.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
 	}
 	if err := ctx.Err(); err != nil {
-		// The library would pause the key first, and fail what is in flight beside it.
+		// The library would pause the key first, and fail the key's messages in flight.
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
 	to, err := p.begin(p.names.id(topic))
 	if err != nil {
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
-	result := to.Publish(ctx,
-		&pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
-	full := ctx.Err() // the library has waited in that call, which it does for room alone
+	message := &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+	result := to.Publish(ctx, message)
+	full := ctx.Err() // in that call the library waits only for room
 	if full == nil {
 		select {
 		case <-result.Ready():
@@ -93,7 +91,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 		}
 		return id, err
 	default:
-		// The library goes on trying; the key it may pause is resumed when it gives up.
+		// The library goes on trying. When it gives up, the key that it may pause is resumed.
 		go func() {
 			<-result.Ready()
 			_, _ = settle(context.WithoutCancel(ctx), to, m.OrderingKey, result)
@@ -104,17 +102,14 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 
 // causes are what the broker's own codes mean to an operator.
 var causes = map[codes.Code]error{
-	codes.NotFound:         contract.ErrTopicMissing,
+	codes.NotFound: contract.ErrTopicMissing, codes.ResourceExhausted: contract.ErrBrokerQuota,
 	codes.PermissionDenied: contract.ErrPublishDenied, codes.Unauthenticated: contract.ErrPublishDenied,
 	codes.Unavailable: contract.ErrBrokerDown, codes.DeadlineExceeded: contract.ErrBrokerDown,
-	codes.Internal:          contract.ErrBrokerDown,
-	codes.ResourceExhausted: contract.ErrBrokerQuota,
+	codes.Internal: contract.ErrBrokerDown,
 }
 
-func settle(
-	ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult,
-) (string, error) {
-	id, err := result.Get(ctx)
+func settle(ctx context.Context, to *pubsub.Publisher, key string, r *pubsub.PublishResult) (string, error) {
+	id, err := r.Get(ctx)
 	if err == nil {
 		return id, nil
 	}
@@ -127,7 +122,7 @@ func settle(
 		// The library's own text names the ordering key, which is a customer's id.
 		err = contract.ErrKeyHeldUp
 	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
-		// The library counts the request around a message too. The broker's text may quote the message.
+		// The library also counts the request around a message. The broker's text may quote the message.
 		err = fmt.Errorf("%w: refused as too large or invalid", contract.ErrLimit)
 	case causes[status.Code(err)] != nil:
 		err = fmt.Errorf("%w: %w", causes[status.Code(err)], err)
@@ -145,7 +140,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	if !ok {
 		to = p.client.Publisher(id)
 		to.EnableMessageOrdering = true
-		// With ordering keys a batch cannot go across keys, so waiting for one only costs.
+		// A batch cannot have several ordering keys, so waiting for one only costs time.
 		to.PublishSettings.CountThreshold = 1
 		to.PublishSettings.Timeout = publishTimeout
 		to.PublishSettings.FlowControlSettings = pubsub.FlowControlSettings{
@@ -167,8 +162,8 @@ func (p *Publisher) Close() error {
 	if again {
 		return nil
 	}
-	for _, to := range p.topics { // no longer changes
-		to.Stop() // which waits
+	for _, to := range p.topics { // the map no longer changes
+		to.Stop() // it waits
 	}
 	if err := p.client.Close(); err != nil {
 		return fmt.Errorf("pubsub: close: %w", err)
@@ -176,19 +171,18 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// Names are what topics and subscriptions are called in a project. The rest of the program knows the
-// catalog's ids alone: this package puts the installation before them, and takes it off again.
+// Names are the names of topics and subscriptions in a project. The rest of the program knows only the
+// catalog's ids, to which this package adds the installation's name.
 type Names struct {
 	ProjectID string
-	// Installation tells apart the installations of one project: topic orders of installation shop is
-	// shop-orders. Empty: the ids are the catalog's.
+	// Installation, if any, is a prefix of the ids: topic orders of installation shop is shop-orders.
 	Installation string
 }
 
-// installationName is what Terraform takes as the name of an installation, which is a prefix of accounts too.
+// installationName is what Terraform accepts; it is a prefix of accounts too.
 var installationName = regexp.MustCompile(`^[a-z][a-z0-9-]{1,10}[a-z0-9]$`)
 
-// Check refuses an installation whose name cannot stand before an id.
+// Check refuses an installation's name that cannot be a prefix of ids.
 func (n Names) Check() error {
 	switch {
 	case n.Installation == "":
@@ -202,7 +196,7 @@ func (n Names) Check() error {
 	}
 }
 
-func (n Names) id(ofCatalog string) string { return n.prefix() + ofCatalog }
+func (n Names) id(inCatalog string) string { return n.prefix() + inCatalog }
 
 func (n Names) prefix() string {
 	if n.Installation == "" {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
@@ -30,7 +30,7 @@ func opened(
 ) *pubsub.Publisher {
 	t.Helper()
 	options = intercepted(options, func(c call) error {
-		if _, ok := c.request.(*pubsubpb.PublishRequest); ok {
+		if _, ok := c.request.(*pb.PublishRequest); ok {
 			return publish(c.invoke)
 		}
 		return c.invoke()
@@ -42,15 +42,15 @@ func opened(
 
 var message = contract.Message{Data: []byte("x"), OrderingKey: "uid-of-somebody"}
 
-func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
+func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 	t.Parallel()
 	e := provisioned(t)
-	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pb.Subscription{
 		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project},
-		e.options...))(t)
+	names := pubsub.Names{ProjectID: e.project}
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, e.options...))(t)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20
 	group, ctx := errgroup.WithContext(t.Context())
@@ -77,8 +77,8 @@ func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testin
 	}
 }
 
-// A publish that is not confirmed names its cause: each cause is mended by other people.
-func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
+// Each cause is repaired by other people.
+func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -87,46 +87,37 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 	}
 	attributes := large(contract.MaxMessageBytes)
 	attributes.Attributes = map[string]string{"a": "b"}
-	said := func(code codes.Code) error { return status.Error(code, "quotes a value") }
+	denied, limit := contract.ErrPublishDenied, contract.ErrLimit
 	type example struct {
-		ctx     context.Context //nolint:containedctx // one caller of several
 		topic   string
 		message contract.Message
-		answer  error
+		code    codes.Code // of the broker; OK: the in-memory server answers
 		want    error
 		cause   string
 	}
 	filetest.Each(t, map[string]example{
-		"the topic is missing": {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
-		"the grant is missing": {
-			t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing",
-		},
-		"nobody knows who it is": {
-			t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing",
-		},
-		"something nobody thought of": {
-			t.Context(), "t", message, said(codes.FailedPrecondition), nil, "unknown",
-		},
-		"data over the limit": {t.Context(), "t", large(contract.MaxMessageBytes + 1), nil, contract.ErrLimit, ""},
-		"data at the limit and attributes on top": {
-			t.Context(), "t", attributes, nil, contract.ErrLimit, "",
-		},
-		"at the limit, and the request around it": {
-			t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, "",
-		},
-		"refused as invalid by the broker": {
-			t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, "",
-		},
-		"the caller's time is up": {ended, "t", message, nil, context.Canceled, ""},
+		"the topic is missing":         {"absent", message, codes.OK, contract.ErrTopicMissing, "topic_missing"},
+		"the grant is missing":         {"t", message, codes.PermissionDenied, denied, "grant_missing"},
+		"the account is unknown":       {"t", message, codes.Unauthenticated, denied, "grant_missing"},
+		"another failure":              {"t", message, codes.FailedPrecondition, nil, "unknown"},
+		"data over the limit":          {"t", large(contract.MaxMessageBytes + 1), codes.OK, limit, ""},
+		"attributes over the limit":    {"t", attributes, codes.OK, limit, ""},
+		"a request over the limit":     {"t", large(contract.MaxMessageBytes), codes.OK, limit, ""},
+		"invalid, by the broker":       {"t", message, codes.InvalidArgument, limit, ""},
+		"the end of the caller's time": {"t", message, codes.OK, context.Canceled, ""},
 	}, func(t *testing.T, test example) {
+		ctx := t.Context()
+		if errors.Is(test.want, context.Canceled) {
+			ctx = ended
+		}
 		server, options := inMemory(t)
 		publisher := opened(t, options, func(invoke func() error) error {
-			if test.answer != nil {
-				return test.answer
+			if test.code != codes.OK {
+				return status.Error(test.code, "quotes a value")
 			}
 			return invoke()
 		})
-		_, err := publisher.Publish(test.ctx, test.topic, test.message)
+		_, err := publisher.Publish(ctx, test.topic, test.message)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), message.OrderingKey)
 		require.Empty(t, server.Messages())
@@ -143,13 +134,12 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 		}
 	})
 	_, options := inMemory(t)
-	publisher, err := pubsub.NewPublisher(t.Context(),
-		pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
-	require.NoError(t, err)
-	_, err = publisher.Publish(t.Context(), "orders", message)
-	require.ErrorContains(t, err, "publish to shop-orders: ", "who looks for the topic looks for this name")
+	names := pubsub.Names{ProjectID: "p", Installation: "shop"}
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, options...))(t)
+	_, err := publisher.Publish(t.Context(), "orders", message)
+	require.ErrorContains(t, err, "publish to shop-orders: ", "the topic's name at Pub/Sub")
 	require.NoError(t, publisher.Close())
-	require.NoError(t, publisher.Close(), "again without harm")
+	require.NoError(t, publisher.Close(), "a second Close does nothing")
 	_, err = publisher.Publish(t.Context(), "orders", message)
 	require.ErrorContains(t, err, "the publisher is closed")
 }
@@ -188,7 +178,7 @@ func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(publisher.Publish(t.Context(), "t", message)))
 }
 
-func TestAPublishWhoseCallerGivesUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
+func TestPublishAfterItsCallerGaveUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
 	t.Parallel()
 	server, options := inMemory(t)
 	release, arrived := make(chan struct{}), make(chan context.CancelFunc, 1)
@@ -223,9 +213,8 @@ func TestAPublishWhoseCallerGivesUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T
 	require.Len(t, server.Messages(), 2, "closing waits for what its caller no longer waits for")
 }
 
-// The library tries for as long as it may where the broker is away: its caller's time is up
-// before that here, and there is no word of the broker's in the error.
-func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
+// While the broker does not answer, the library repeats the request beyond the caller's time.
+func TestUnavailableBrokerIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	tried := make(chan struct{}, 100)
@@ -243,7 +232,7 @@ func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
 }
 
-func TestAPublishThatFindsNoRoomSaysSo(t *testing.T) {
+func TestPublishWithoutRoomHasItsCause(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	release := make(chan struct{})
@@ -293,7 +282,7 @@ func (p page) json() string {
 	return `{"nextPageToken":"` + p.Next + `","timeSeries":[` + strings.Join(all, ",") + `]}`
 }
 
-func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
+func TestNewestSampleOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	all := filetest.YAML[[]struct {

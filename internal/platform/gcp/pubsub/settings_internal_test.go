@@ -11,7 +11,7 @@ import (
 
 // The library's defaults wait for a batch, try for a minute and buffer without bound:
 // nothing but its settings tells before production does.
-func TestATopicsPublisherNeitherWaitsNorBuffersWithoutBound(t *testing.T) {
+func TestPublisherOfATopicNeitherWaitsForABatchNorBuffersWithoutBound(t *testing.T) {
 	t.Parallel()
 	p := filetest.Must(NewPublisher(t.Context(), Names{ProjectID: "p"}, EmulatorOptions("127.0.0.1:1")...))(t)
 	to := filetest.Must(p.begin("orders"))(t)

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/status"
 
@@ -14,12 +14,10 @@ import (
 	"billhook/internal/pipeline/pause"
 )
 
-// PausedLabel marks a subscription whose queue is paused, for those who see nothing but Pub/Sub. Its
-// value is when, such as 20261122t114455z. Provision and Terraform go by it.
+// PausedLabel marks the subscription of a paused queue. Its value is the time, such as 20261122t114455z.
 const PausedLabel = "billhook-paused"
 
-// CatalogLabel says on a subscription of which catalog it was made: the hash of its files. Provision and
-// Terraform set it, and nothing goes by it.
+// CatalogLabel has the hash of the catalog that a subscription was made of, for people.
 const CatalogLabel = "billhook-catalog"
 
 const (
@@ -30,8 +28,7 @@ const (
 // Switch pauses and resumes the subscriptions of queues.
 type Switch struct{ admin }
 
-// NewSwitch returns the switch of a project's subscriptions, which is to be closed. Without an address
-// of the workers the target is enough to view and to pause.
+// NewSwitch returns the switch of a project's subscriptions. Without the workers' address it cannot resume.
 func NewSwitch(ctx context.Context, target Target, options ...option.ClientOption) (*Switch, error) {
 	if err := target.check(); target.PushBaseURL != "" && err != nil {
 		return nil, err
@@ -49,21 +46,20 @@ func (s *Switch) Standing(ctx context.Context, q catalog.Queue) (pause.Standing,
 	return standing(have), err
 }
 
-// look reads the push subscription of a queue, nil where there is none. The error has Google's code alone.
-func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscription, error) {
+// look reads the push subscription of a queue, nil if missing. The error has only Google's code.
+func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pb.Subscription, error) {
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
 	have, err := s.read(ctx, s.target.subscriptionName(q.PushSubscription()))
 	if err != nil {
-		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()),
-			status.Code(err))
+		id := s.target.id(q.PushSubscription())
+		return nil, fmt.Errorf("pubsub: read subscription %s: %s", id, status.Code(err))
 	}
 	return have, nil
 }
 
-// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps
-// no labels.
-func standing(have *pubsubpb.Subscription) pause.Standing {
+// standing reads the label, or on Google's emulator, which keeps no labels, an attribute of the push config.
+func standing(have *pb.Subscription) pause.Standing {
 	_, labelled := have.GetLabels()[PausedLabel]
 	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]
 	marked, pushes := labelled || emulated, have.GetPushConfig().GetPushEndpoint() != ""
@@ -83,20 +79,19 @@ func standing(have *pubsubpb.Subscription) pause.Standing {
 
 // Pause implements pause.Switch.
 func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error {
-	return s.change(ctx, q, &pubsubpb.PushConfig{}, at.UTC().Format(pausedFormat))
+	return s.change(ctx, q, &pb.PushConfig{}, at.UTC().Format(pausedFormat))
 }
 
 // Resume implements pause.Switch. The endpoint is that of the target.
 func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
 	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
-		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is",
-			s.target.id(q.PushSubscription()))
+		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL is not set", s.target.id(q.PushSubscription()))
 	}
 	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), "")
 }
 
-// change sets endpoint and mark in one request: nobody sees one without the other. An empty mark is none.
-func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushConfig, mark string) error {
+// change sets endpoint and mark in one request, so that nobody sees one without the other.
+func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pb.PushConfig, mark string) error {
 	have, err := s.look(ctx, q)
 	if err != nil {
 		return err
@@ -126,9 +121,8 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	return nil
 }
 
-// Examine compares what the catalog has, over the switch's connection, as far as its account may look. It
-// looks at no service's grants, and for nothing that the catalog does not have. A target without the workers'
-// address is enough: then of where the pushes go the path alone is compared.
+// Examine compares the queues' resources, without services' grants or resources outside the catalog. Without
+// the workers' address it compares only the path of the pushes.
 func (s *Switch) Examine(
 	ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause,
 ) (Examination, error) {

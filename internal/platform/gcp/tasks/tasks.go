@@ -1,5 +1,5 @@
-// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits,
-// and the set of moments that this process has requested. It refuses to know what the call does.
+// Package tasks makes Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits,
+// and the set of moments that this process has requested. It does not know what the call does.
 package tasks
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	cloudtasks "cloud.google.com/go/cloudtasks/apiv2"
-	"cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
+	pb "cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
 	"google.golang.org/api/option"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -32,10 +32,8 @@ const (
 
 // Config configures an Alarm. Every field is required.
 type Config struct {
-	// Queue is projects/P/locations/L/queues/Q.
-	Queue string
-	// URL gets a POST without a body.
-	URL                      string
+	Queue                    string // projects/P/locations/L/queues/Q
+	URL                      string // gets a POST without a body
 	ServiceAccount, Audience string
 	Now                      func() time.Time
 }
@@ -53,18 +51,16 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 	if err != nil {
 		return nil, fmt.Errorf("tasks: client: %w", err)
 	}
-	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, config.Now)},
-		nil
+	requested := cache.New[struct{}](alarm.MaxMoments, config.Now)
+	return &Alarm{config: config, client: client, requested: requested}, nil
 }
 
 // Close ends the client. Requested calls are still made.
 func (a *Alarm) Close() error { return a.client.Close() }
 
-// At requests a call at the given time or shortly after, or after now where that is later. It
-// takes two seconds at most and ignores the end of ctx: a kept message needs its call also
-// where its push has ended. Each process requests a moment once, as long as it is among those requested last;
-// two processes cause two calls. The error is marked as a dependency that is down. The call may come
-// nevertheless.
+// At requests a call at the given time or shortly after, or after now if that is later. It takes at most two
+// seconds and ignores the end of ctx, because a kept message needs its call also when its push has ended. Two
+// processes may cause two calls. The error is marked as retry.Down; the call may come in spite of it.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {
@@ -74,7 +70,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	if moment.Sub(now) > maxAhead {
 		return retry.Down("alarm_unavailable", errors.New("tasks: more than 30 days ahead"))
 	}
-	// The task of another caller may fail meanwhile, and is then asked for again.
+	// If the request of another caller for the same moment fails, this one makes its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	key := strconv.FormatInt(moment.UnixMicro(), 10)
@@ -87,18 +83,17 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// create gives the task no name: names that rise with time slow down the queue, and any costs a look-up.
+// create gives the task no name: names that rise with time slow down the queue, and any name costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
-	_, err := a.client.CreateTask(ctx,
-		&cloudtaskspb.CreateTaskRequest{Parent: a.config.Queue, Task: &cloudtaskspb.Task{
-			ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
-			MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
-				Url: a.config.URL, HttpMethod: cloudtaskspb.HttpMethod_POST,
-				AuthorizationHeader: &cloudtaskspb.HttpRequest_OidcToken{OidcToken: &cloudtaskspb.OidcToken{
-					ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience,
-				}},
-			}},
-		}})
+	token := &pb.OidcToken{ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience}
+	request := &pb.HttpRequest{
+		Url: a.config.URL, HttpMethod: pb.HttpMethod_POST,
+		AuthorizationHeader: &pb.HttpRequest_OidcToken{OidcToken: token},
+	}
+	_, err := a.client.CreateTask(ctx, &pb.CreateTaskRequest{Parent: a.config.Queue, Task: &pb.Task{
+		ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
+		MessageType: &pb.Task_HttpRequest{HttpRequest: request},
+	}})
 	if err != nil {
 		return fmt.Errorf("tasks: create: %w", err)
 	}

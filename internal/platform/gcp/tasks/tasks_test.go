@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
+	pb "cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
@@ -37,17 +37,15 @@ const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
 type cloud struct {
-	cloudtaskspb.UnimplementedCloudTasksServer
+	pb.UnimplementedCloudTasksServer
 	// answer decides about a request; nil accepts it.
 	answer func(ctx context.Context) error
 
 	mu      sync.Mutex
-	created []*cloudtaskspb.CreateTaskRequest
+	created []*pb.CreateTaskRequest
 }
 
-func (c *cloud) CreateTask(
-	ctx context.Context, request *cloudtaskspb.CreateTaskRequest,
-) (*cloudtaskspb.Task, error) {
+func (c *cloud) CreateTask(ctx context.Context, request *pb.CreateTaskRequest) (*pb.Task, error) {
 	c.mu.Lock()
 	c.created = append(c.created, request)
 	c.mu.Unlock()
@@ -82,7 +80,7 @@ func alarmOn(
 ) *tasks.Alarm {
 	t.Helper()
 	server := grpc.NewServer()
-	cloudtaskspb.RegisterCloudTasksServer(server, c)
+	pb.RegisterCloudTasksServer(server, c)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -101,18 +99,18 @@ func alarmOn(
 
 func still() time.Time { return start }
 
-func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
+func TestTaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
 	require.NoError(t, newAlarm(t, c, still).At(t.Context(), start.Add(5*time.Second)))
 	require.Len(t, c.created, 1)
-	want := &cloudtaskspb.CreateTaskRequest{Parent: queue, Task: &cloudtaskspb.Task{
+	want := &pb.CreateTaskRequest{Parent: queue, Task: &pb.Task{
 		// There is no name: Cloud Tasks generates one.
 		ScheduleTime:     timestamppb.New(start.Add(5*time.Second + alarm.Step)),
 		DispatchDeadline: durationpb.New(90 * time.Second),
-		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
-			Url: "https://worker.example/tasks/release-delayed", HttpMethod: cloudtaskspb.HttpMethod_POST,
-			AuthorizationHeader: &cloudtaskspb.HttpRequest_OidcToken{OidcToken: &cloudtaskspb.OidcToken{
+		MessageType: &pb.Task_HttpRequest{HttpRequest: &pb.HttpRequest{
+			Url: "https://worker.example/tasks/release-delayed", HttpMethod: pb.HttpMethod_POST,
+			AuthorizationHeader: &pb.HttpRequest_OidcToken{OidcToken: &pb.OidcToken{
 				ServiceAccountEmail: "push@p.iam.gserviceaccount.com", Audience: "https://billhook.push.p.internal",
 			}},
 		}},
@@ -154,7 +152,7 @@ func TestEveryRequestedTimeGetsATask(t *testing.T) {
 	})
 }
 
-func TestARefusedTaskIsRequestedAgain(t *testing.T) {
+func TestRefusedTaskIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	refuse := status.Error(codes.PermissionDenied, "no")
 	c := &cloud{answer: func(context.Context) error { return refuse }}
@@ -174,7 +172,7 @@ func TestARefusedTaskIsRequestedAgain(t *testing.T) {
 }
 
 // A push waits during At, also one that asks for a moment that another is asking for.
-func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
+func TestAtReturnsInTimeWhenCloudTasksHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		listener := bufconn.Listen(1 << 16)
@@ -197,7 +195,7 @@ func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
 	})
 }
 
-func TestATimeThatCloudTasksTakesGetsItsTaskAlsoWhereThePushHasEnded(t *testing.T) {
+func TestTimeGetsItsTaskAlsoAfterTheEndOfThePush(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
 	c := &cloud{}

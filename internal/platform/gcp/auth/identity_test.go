@@ -1,0 +1,185 @@
+package auth_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
+	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/serve"
+)
+
+// How a token of Google's is read is tried for people in auth_test.go.
+func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
+	t.Parallel()
+	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
+	curvePEM := publicPEM(proxyKey())
+	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
+	person, proven := signed(personClaims(nil)), signedAssertion(nil)
+	token := func(email string) http.Header {
+		return bearerHeader(signed(personClaims(jwt.MapClaims{"email": email})))
+	}
+	by := func(method jwt.SigningMethod, key any, kid string) http.Header {
+		return proxyHeader(sign(method, key, kid, assertionClaims(nil)))
+	}
+	short := func(signature string) http.Header { return proxyHeader(replaceSignature(proven, signature)) }
+
+	const grace = "grace.hopper@example.test"
+	both := func(asserted, bearer string) http.Header {
+		return http.Header{assertion: {asserted}, "Authorization": {"Bearer " + bearer}}
+	}
+	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}
+	twice := http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}
+	none := by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy")
+	type row struct {
+		header http.Header
+		who    string
+		want   error
+	}
+	filetest.Each(t, map[string]row{
+		"an ID token":                {bearerHeader(person), operator, nil},
+		"an address with capitals":   {token("ADA@Example.test"), operator, nil},
+		"one allowed with capitals":  {token(grace), grace, nil},
+		"an assertion":               {proxyHeader(proven), operator, nil},
+		"an assertion with a bearer": {both(proven, "x"), operator, nil},
+
+		"nothing":                     {http.Header{}, "", serve.ErrNoToken},
+		"the proxy's unsigned header": {unsigned, "", serve.ErrNoToken},
+		"a person who is not listed":  {token("eve@example.test"), "", serve.ErrNotAllowed},
+		"an address that looks alike": {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
+		"two tokens":                  {twice, "", auth.ErrInvalid},
+		"two assertions":              {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
+		"an empty assertion":          {proxyHeader(""), "", auth.ErrInvalid},
+		"an empty one with a token":   {both("", person), "", auth.ErrInvalid},
+		"a bad one with a token":      {both("x.y.z", person), "", auth.ErrInvalid},
+		"an assertion with a line end": {
+			proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid,
+		},
+		"an assertion of 17 KiB":    {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
+		"the assertion as a bearer": {bearerHeader(proven), "", auth.ErrInvalid},
+		"another key":               {by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid},
+		"an unknown key id":         {by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid},
+		"algorithm none":            {none, "", auth.ErrInvalid},
+		"HS256 by the public key":   {by(jwt.SigningMethodHS256, curvePEM, "proxy"), "", auth.ErrInvalid},
+		"an assertion in RS256":     {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
+		"an assertion in ES384":     {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
+		"an ID token as an assertion": {
+			proxyHeader(person), "", auth.ErrInvalid,
+		},
+		"a short ES256 signature":     {short("AQ"), "", auth.ErrInvalid},
+		"an empty ES256 signature":    {short(""), "", auth.ErrInvalid},
+		"an ES256 signature of zeros": {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
+		"a long ES256 signature":      {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
+	}, func(t *testing.T, test row) {
+		who, err := identity.Identify(t.Context(), test.header)
+		require.Equal(t, test.who, who)
+		require.ErrorIs(t, err, test.want)
+		if err != nil {
+			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+		}
+	})
+}
+
+// The proxy in front of a service on Cloud Run has its own list of people.
+func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
+	t.Parallel()
+	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
+	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
+	identity := filetest.Must(auth.NewIdentity(auth.Config{
+		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
+		Now: (&clock{}).Now,
+	}))(t)
+	proven := func(claims jwt.MapClaims) http.Header {
+		return proxyHeader(signedAssertion(changed(jwt.MapClaims{"aud": resource}, claims)))
+	}
+	identified := func(header http.Header, who string, want error) {
+		t.Helper()
+		got, err := identity.Identify(t.Context(), header)
+		require.Equal(t, who, got)
+		require.ErrorIs(t, err, want)
+	}
+	identified(proven(jwt.MapClaims{"email": "Eve@example.test"}), "eve@example.test", nil)
+	identified(proven(jwt.MapClaims{"email": "group:all"}), "", serve.ErrNotAllowed)
+	identified(proven(jwt.MapClaims{"aud": resource + "2"}), "", auth.ErrInvalid)
+	identified(bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken)
+	identified(http.Header{"X-Goog-Authenticated-User-Email": {operator}}, "", serve.ErrNoToken)
+}
+
+func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {
+	t.Parallel()
+	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, down))
+	_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
+	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
+	require.ErrorContains(t, err, "status_502")
+	_, err = identity.Identify(t.Context(), bearerHeader(signed(personClaims(nil))))
+	require.NoError(t, err, "ID tokens do not need the proxy's keys")
+}
+
+func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
+	t.Parallel()
+	const queue = "https://hooks.example/queues/a/messages"
+	keys := serveKeys(t, publishOld)
+	accountsBy := func(keys *httptest.Server) *auth.Accounts {
+		config := auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}
+		return filetest.Must(auth.NewAccounts(config))(t)
+	}
+	accounts := accountsBy(keys)
+	token := func(with jwt.MapClaims) string {
+		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
+	}
+	for name, test := range map[string]struct{ audience, authorization, email, invalid string }{
+		"for this address": {queue, token(nil), operator, ""},
+		"for several addresses": {
+			queue, token(jwt.MapClaims{"aud": []string{"https://hooks.example/queues/b/messages", queue}}),
+			operator, "",
+		},
+		"for another address":    {"https://hooks.example/queues/b/messages", token(nil), "", "audience"},
+		"for its beginning":      {"https://hooks.example", token(nil), "", "audience"},
+		"for no address":         {"", token(nil), "", "the audience is empty"},
+		"of an unproven address": {queue, token(jwt.MapClaims{"email_verified": false}), "", "email_not_verified"},
+		"of no address":          {queue, token(jwt.MapClaims{"email": "nobody"}), "", "email"},
+		"nothing":                {queue, "", "", "no bearer token"},
+	} {
+		email, invalid, err := accounts.Account(t.Context(), test.audience, test.authorization)
+		require.NoError(t, err, name)
+		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
+	}
+	_, _, err := accountsBy(serveKeys(t, down)).Account(t.Context(), queue, token(nil))
+	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
+	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
+	require.Error(t, err)
+}
+
+func personClaims(with jwt.MapClaims) jwt.MapClaims {
+	return changed(claimsWith(jwt.MapClaims{"email": operator}), with)
+}
+
+func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
+	return changed(personClaims(jwt.MapClaims{
+		"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix(),
+	}), with)
+}
+
+func signedAssertion(with jwt.MapClaims) string {
+	return sign(jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
+}
+
+// newIdentity also lets in the push account, so that one table tries both readers of tokens.
+func newIdentity(tb testing.TB, tokens, proxy *httptest.Server) *auth.Identity {
+	tb.Helper()
+	identity, err := auth.NewIdentity(auth.Config{
+		Audience: audience, Allow: []string{operator, "Grace.Hopper@Example.test", account},
+		KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
+	})
+	require.NoError(tb, err)
+	return identity
+}

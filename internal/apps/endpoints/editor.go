@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// maxEvents and maxURL bound the patterns of an endpoint, and its URL in bytes.
-	maxEvents = 50
-	maxURL    = 2048
-	// secretBytes is how long a secret is before base64.
-	secretBytes = 32
+	maxEvents   = 50   // patterns of an endpoint
+	maxURL      = 2048 // bytes
+	secretBytes = 32   // before base64
 )
 
 // Editor shows endpoints and changes them for people. Every field is required.
@@ -55,8 +53,8 @@ func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
 	return e.Endpoint, err
 }
 
-// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
-// or is ErrExists, or says that nothing is known: then another Add with the same id tells.
+// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid, is ErrExists, or leaves
+// the outcome unknown: then another Add with the same id shows it.
 func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (Secret, error) {
 	if asked.ID == "" {
 		asked.ID = "ep_" + ed.NewID()
@@ -65,13 +63,11 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	if len(asked.Events) == 0 {
 		asked.Events = []string{"#"}
 	}
+	noPattern := func(text string) bool { _, err := routing.Parse(text); return err != nil }
 	switch {
 	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
 		return Secret{}, audit.ErrID
-	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool {
-		_, err := routing.Parse(text)
-		return err != nil
-	}):
+	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, noPattern):
 		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots",
 			audit.ErrInvalid, maxEvents)
 	case len(asked.URL) > maxURL:
@@ -82,16 +78,17 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	}
 	now := ed.now()
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
-		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now,
-		ChangedAt: now,
+		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled,
+		CreatedAt: now, ChangedAt: now,
 	}}
-	err := ed.update(ctx, asked.By(by), e.ID, now, func(doc store.Document) (audit.Made, error) {
+	decide := func(doc store.Document) (audit.Made, error) {
 		if doc.Version != 0 {
 			return audit.Made{}, ErrExists
 		}
-		return audit.Made{Action: "add", After: e.side(), Writes: []store.Write{e.write()}, Version: &e.Version},
-			nil
-	})
+		writes := []store.Write{e.write()}
+		return audit.Made{Action: "add", After: e.side(), Writes: writes, Version: &e.Version}, nil
+	}
+	_, err := asked.By(by).Update(ctx, ed.Store, Key(e.ID), subjectOf(e.ID), now, ed.NewID(), decide)
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
@@ -106,7 +103,7 @@ func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
-// Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
+// Enable resumes the deliveries to an endpoint, and clears its failure. The error is as of Rotate.
 func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
@@ -117,7 +114,7 @@ func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return e.Endpoint, err
 }
 
-// Disable has an endpoint told of nothing from now on. The error is as of Rotate.
+// Disable stops the deliveries to an endpoint. The error is as of Rotate.
 func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "disable", by, func(e stored) (stored, bool) {
 		return e.disabled(ByHand, ed.now()), e.State != Disabled
@@ -127,23 +124,23 @@ func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoin
 
 const remove = "remove"
 
-// Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
+// Remove deletes an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
 func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, remove, by, func(e stored) (stored, bool) { return e, true })
 	return e.Endpoint, err
 }
 
 func (ed *Editor) change(
-	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) (stored, bool),
+	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, alter func(stored) (stored, bool),
 ) (after stored, err error) {
 	now := ed.now()
-	err = ed.update(ctx, in.By(by), in.ID, now, func(doc store.Document) (audit.Made, error) {
-		before, err := stand(doc)
+	decide := func(doc store.Document) (audit.Made, error) {
+		before, err := decode(doc)
 		if err != nil {
 			return audit.Made{}, err
 		}
 		made, changed := audit.Made{Action: action, Before: before.side()}, false
-		switch after, changed = decide(before); {
+		switch after, changed = alter(before); {
 		case !changed:
 			after = before
 		case action == remove:
@@ -153,21 +150,16 @@ func (ed *Editor) change(
 			made.After, made.Writes, made.Version = after.side(), []store.Write{after.write()}, &after.Version
 		}
 		return made, nil
-	})
+	}
+	_, err = in.By(by).Update(ctx, ed.Store, Key(in.ID), subjectOf(in.ID), now, ed.NewID(), decide)
 	return after, err
 }
 
-func (ed *Editor) update(
-	ctx context.Context, by audit.Change, id string, now time.Time,
-	decide func(store.Document) (audit.Made, error),
-) error {
-	_, err := by.Update(ctx, ed.Store, Key(id), audit.Subject{Kind: Kind, ID: id}, now, ed.NewID(), decide)
-	return err
-}
+func subjectOf(id string) audit.Subject { return audit.Subject{Kind: Kind, ID: id} }
 
 func (ed *Editor) now() time.Time { return ed.Now().UTC().Truncate(time.Microsecond) }
 
-// Tested is what became of a test.
+// Tested is the outcome of a test.
 type Tested struct {
 	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
@@ -179,7 +171,7 @@ type Tested struct {
 }
 
 // Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A
-// failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing is known.
+// failure of the endpoint is an outcome. The error is ErrUnknown or the store's.
 func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
 	e, err := read(ctx, ed.Store, id)
 	if err != nil {
@@ -194,7 +186,7 @@ func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
 	t.Status, err = ed.Poster.Post(ctx, e.address(began), t.WebhookID, body)
 	t.Delivered, t.Milliseconds = err == nil, ed.Now().Sub(began).Milliseconds()
 	if err != nil {
-		if ended := context.Cause(ctx); ended != nil { // whoever asks has not waited for the answer
+		if ended := context.Cause(ctx); ended != nil { // the caller did not wait for the answer
 			return Tested{}, fmt.Errorf("endpoints: test: %w", ended)
 		}
 		t.Reason = retry.Decide(err).Reason

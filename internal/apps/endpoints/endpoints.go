@@ -172,23 +172,21 @@ type AddEndpoint struct {
 	console.Change
 }
 
-type list = console.List[Endpoint]
-
 var errBoth = console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
 
 // List returns a page of endpoints, the newest first; of failing ones those that failed last.
-func (ed *Editor) List(ctx context.Context, _ audit.Author, in ListEndpoints) (list, error) {
+func (ed *Editor) List(ctx context.Context, _ audit.Author, q ListEndpoints) (console.List[Endpoint], error) {
 	newest := &store.Newest{Field: "created_at"}
-	query := store.Query{Collection: Collection, Newest: newest, After: in.After, Limit: in.Limit}
+	query := store.Query{Collection: Collection, Newest: newest, After: q.After, Limit: q.Limit}
 	switch {
-	case in.State != "" && in.Tenant != "":
-		return list{}, errBoth
-	case in.State == "failing":
+	case q.State != "" && q.Tenant != "":
+		return console.List[Endpoint]{}, errBoth
+	case q.State == "failing":
 		newest.Field = "failing_since"
-	case in.State != "":
-		query.Equal = map[string]any{"state": in.State}
-	case in.Tenant != "":
-		query.Equal = map[string]any{"tenant": in.Tenant}
+	case q.State != "":
+		query.Equal = map[string]any{"state": q.State}
+	case q.Tenant != "":
+		query.Equal = map[string]any{"tenant": q.Tenant}
 	}
 	return console.Listed(store.List(ctx, ed.Store, query, Read))
 }

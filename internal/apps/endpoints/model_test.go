@@ -49,7 +49,9 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 		w.now = noon
 		h := &history{world: w, id: fmt.Sprint("p", runs)}
 		secret := w.add(t, endpoints.AddEndpoint{ID: h.id}).Secret
-		h.m = expected{there: true, state: endpoints.Enabled, secret: secret, audit: []string{"local:ada add a partner"}}
+		h.m = expected{
+			there: true, state: endpoints.Enabled, secret: secret, audit: []string{"local:ada add a partner"},
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"the endpoint answers":        func(t *rapid.T) { h.answered(t, statuses.Draw(t, "status")) },
 			"time passes":                 func(t *rapid.T) { w.now = w.now.Add(waits.Draw(t, "wait")) },
@@ -172,7 +174,9 @@ func (h *history) disabled(t *rapid.T) {
 
 func (h *history) rotated(t *rapid.T) {
 	var secret string
-	rotate := func(ctx context.Context, by audit.Author, in endpoints.ChangeEndpoint) (endpoints.Endpoint, error) {
+	rotate := func(ctx context.Context, by audit.Author, in endpoints.ChangeEndpoint) (
+		endpoints.Endpoint, error,
+	) {
 		rotated, err := h.Rotate(ctx, by, in)
 		secret = rotated.Secret
 		return rotated.Endpoint, err
@@ -205,7 +209,8 @@ func (h *history) check(t *rapid.T) {
 			older: m.older, until: e.OldSecretUntil, audit: m.audit,
 		}, m)
 	}
-	changes := filetest.Must(audit.Subject{Kind: endpoints.Kind, ID: h.id}.All(context.Background(), h.faults))(t)
+	changes := filetest.Must(audit.Subject{Kind: endpoints.Kind, ID: h.id}.All(context.Background(),
+		h.faults))(t)
 	require.ElementsMatch(t, m.audit, filetest.Map(changes, func(c audit.Entry) string {
 		return c.Who + " " + c.Action + " " + c.Why
 	}))

@@ -16,8 +16,7 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
-	// TasksPool is the pool whose worker runs the tasks of all pools; empty: no queue runs.
-	TasksPool      string
+	TasksPool      string              // the pool whose worker runs the tasks of all pools; empty: no queue runs
 	Queues         []Queue             // in the order of the file
 	Topics         []Topic             // shared by several queues, as an exchange was
 	OutboundTopics []Topic             // published to for others; Billhook consumes none of them
@@ -42,9 +41,8 @@ type Catalog struct {
 // Queue is one queue with its dead letters and its worker's rules; the tags are the names in the file.
 type Queue struct {
 	// ID names the topic, unless the queue shares one; everything else is derived from it.
-	ID string `json:"id"`
-	// Alias is the name the queue had before, such as q:sub:payment_initiation.
-	Alias       string `json:"alias"`
+	ID          string `json:"id"`
+	Alias       string `json:"alias"`       // the name the queue had before, such as q:sub:payment_initiation
 	Description string `json:"description"` // what its messages do, in a sentence
 	// Enabled is false while the queue has no handlers: then a push or a message to it is answered 404.
 	Enabled  bool   `json:"enabled"`
@@ -55,14 +53,14 @@ type Queue struct {
 	Bindings []routing.Pattern `json:"bindings"`
 	// OrderingKey lists the fields that the ordering key is taken from, best first; empty: unordered.
 	OrderingKey []string `json:"ordering_key"`
-	Priority    string   `json:"priority"` // low, normal or high: for people, and the label of its metrics
-	Pool        string   `json:"pool"`     // the worker service that serves the queue
-	// Handlers by event type, or by a pattern of event types.
-	Handlers map[string]Handler `json:"handlers"`
+	// Priority is low, normal or high: for people, and the label of its metrics.
+	Priority string             `json:"priority"`
+	Pool     string             `json:"pool"`     // the worker service that serves the queue
+	Handlers map[string]Handler `json:"handlers"` // by event type, or by a pattern of event types
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
 	Backoff     retry.Policy `json:"retry_policy"` // the waits between attempts
-	// ShortWaits: ShortenWaits has replaced the waits that the catalog declares.
+	// ShortenWaits has replaced the waits that the catalog declares
 	ShortWaits bool `json:"-"`
 	// AckDeadline is how long Pub/Sub waits for the answer to a push, 10 to 600; at most lease.
 	AckDeadline    time.Duration `json:"-"`
@@ -73,15 +71,15 @@ type Queue struct {
 	MessageRetention time.Duration `json:"message_retention_duration"` // how long Pub/Sub keeps a message
 	// RememberFor is how long the idempotency record is kept; 0: none is.
 	RememberFor time.Duration `json:"remember_for"`
-	Concurrency int           `json:"concurrency"` // how many messages one instance handles at once
+	// Concurrency is how many messages one instance handles at once.
+	Concurrency int `json:"concurrency"`
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"` // the fewest instances of the queue's service
 	MaxInstances int           `json:"max_instances"` // the most instances of the queue's service
 	// waiting messages above which an alert fires; 0 is none
 	BacklogAlertAbove int `json:"backlog_alert_above"`
-	// the same of a warning, which is smaller; 0 is none
-	BacklogWarnAbove int `json:"backlog_warn_above"`
+	BacklogWarnAbove  int `json:"backlog_warn_above"` // the same of a warning, which is smaller; 0 is none
 	// OldestAlert is above the wait for a next attempt, and below the age at which a message is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
 	DeadLetter  DeadLetter    `json:"dead_letter"` // what becomes of a message that cannot be handled

@@ -23,14 +23,11 @@ const (
 	// A dead letter that is kept for less time may be gone before anybody looks.
 	deadLetterRetention = 14 * 24 * time.Hour
 	maxWait             = 24 * time.Hour
-	// MaxPoints is the most that one piece of a product is worth.
-	MaxPoints = 1_000_000_000
+	MaxPoints           = 1_000_000_000 // the most that one piece of a product is worth
 	// Half of what the broker can count, so that its backstop keeps headroom.
-	maxAttempts = BrokerMaxDeliveryAttempts / 2
-	// With more time between two nacks nobody would see one.
-	maxBudget = time.Hour
-	// Cloud Run's own limits.
-	maxConcurrency = 1000
+	maxAttempts    = BrokerMaxDeliveryAttempts / 2
+	maxBudget      = time.Hour // with more time between two nacks nobody would see one
+	maxConcurrency = 1000      // Cloud Run's own limits
 	maxInstances   = 1000
 	// How many messages a second the webhook service can count, of a queue and of one user.
 	maxRate     = 100_000
@@ -75,9 +72,7 @@ func (r *reader) requirer(place string) requirer {
 }
 
 // within requires a value from low to high. note is about low, such as what 0 means.
-func within[T int | int64 | float64 | time.Duration](
-	r requirer, path string, value, low, high T, note string,
-) {
+func within[T int | int64 | float64 | time.Duration](r requirer, path string, is, low, high T, note string) {
 	text := func(v T) string {
 		if d, ok := any(v).(time.Duration); ok {
 			return seconds(d)
@@ -87,7 +82,7 @@ func within[T int | int64 | float64 | time.Duration](
 	if note != "" {
 		note = ", " + note + ","
 	}
-	r(low <= value && value <= high, path, "must be "+text(low)+note+" to "+text(high))
+	r(low <= is && is <= high, path, "must be "+text(low)+note+" to "+text(high))
 }
 
 // oneOf requires one of at least two choices.

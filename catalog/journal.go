@@ -29,13 +29,11 @@ const (
 
 // Journal is the chart of accounts, and the rules that make entries of events.
 type Journal struct {
-	// Unmapped is what becomes of an event without a rule.
-	Unmapped Unmapped `json:"unmapped"`
+	Unmapped Unmapped `json:"unmapped"` // what becomes of an event without a rule
 	// Ahead and Behind are how far from our clock an event may say that it happened.
-	Ahead  time.Duration `json:"ahead"`
-	Behind time.Duration `json:"behind"`
-	// Chart are the accounts by their ids.
-	Chart map[string]Account `json:"accounts"`
+	Ahead  time.Duration      `json:"ahead"`
+	Behind time.Duration      `json:"behind"`
+	Chart  map[string]Account `json:"accounts"` // the accounts by their ids
 	// Rules are by event type, or by a pattern of event types. Rule finds the one of a type.
 	Rules map[string]Rule `json:"rules"`
 }
@@ -69,19 +67,16 @@ const (
 
 // Rule says which entry an event becomes.
 type Rule struct {
-	// Name is the event type, or the pattern, that it stands under.
-	Name  string     `json:"-"`
+	Name  string     `json:"-"`     // the event type, or the pattern, that it stands under
 	Lines []RuleLine `json:"lines"` // the lines of the entry: their debits are their credits
 }
 
 // RuleLine says which line of an entry an event becomes.
 type RuleLine struct {
-	Debit  string `json:"debit"`  // the account; a line has debit or credit
-	Credit string `json:"credit"` // the account; a line has debit or credit
-	// Amount is the sum of its terms, never below 0.
-	Amount Terms `json:"amount"`
-	// Currency is a code, or the member of the event's data that says it.
-	Currency string `json:"currency"`
+	Debit    string `json:"debit"`    // the account; a line has debit or credit
+	Credit   string `json:"credit"`   // the account; a line has debit or credit
+	Amount   Terms  `json:"amount"`   // the sum of its terms, never below 0
+	Currency string `json:"currency"` // a code, or the member of the event's data that says it
 }
 
 // Account is the account of the line.

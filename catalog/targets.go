@@ -14,22 +14,19 @@ const targetsFile = "targets.yaml"
 
 // Target is a service that handlers post to.
 type Target struct {
-	Name        string `json:"-"`
-	Description string `json:"description"` // what the service does
-	// URLVariable names the environment variable with its address.
-	URLVariable    string `json:"url_variable"`
+	Name           string `json:"-"`
+	Description    string `json:"description"`     // what the service does
+	URLVariable    string `json:"url_variable"`    // names the environment variable with its address
 	SecretVariable string `json:"secret_variable"` // the environment variable with its secrets; the first signs
-	// Scheme is how a request is signed: generic or standard.
-	Scheme Scheme `json:"scheme"`
+	Scheme         Scheme `json:"scheme"`          // how a request is signed: generic or standard
 	// Internal is whether it may be at a private address; others are dialled at public ones alone.
 	Internal bool     `json:"internal"`
 	Timeouts Timeouts `json:"timeouts"` // how long one request may take
 	// Concurrency is how many requests one instance has under way at once; 0 is no limit.
-	Concurrency int `json:"concurrency"`
-	// RatePerSecond limits the requests of one instance; 0 is no limit.
-	RatePerSecond float64 `json:"rate_per_second"`
-	Burst         int     `json:"burst"`   // how many may go out at once
-	Breaker       Breaker `json:"breaker"` // when requests to it stop
+	Concurrency   int     `json:"concurrency"`
+	RatePerSecond float64 `json:"rate_per_second"` // limits the requests of one instance; 0 is no limit
+	Burst         int     `json:"burst"`           // how many may go out at once
+	Breaker       Breaker `json:"breaker"`         // when requests to it stop
 }
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
@@ -74,8 +71,7 @@ type Post struct {
 	Path   string `json:"path"`   // the path that is posted to
 	// Reconcile is the path, with {id}, that says by 200 whether the target has an event; empty: it need not.
 	Reconcile string `json:"reconcile"`
-	// Form is that of the body: of one event, or of all the attempts of a batch.
-	Form Form `json:"form"`
+	Form      Form   `json:"form"` // that of the body: of one event, or of all the attempts of a batch
 }
 
 // Form is how a post is written.
@@ -83,13 +79,11 @@ type Form string
 
 // The forms of a post.
 const (
-	// Single is a JSON object, of one event.
-	Single Form = ""
+	Single Form = "" // a JSON object, of one event
 	// Bulk is that of Elasticsearch's _bulk: an action and a document for each event, or the action alone for a
 	// type that ends in .deleted. Tenant and ordering key name the document.
-	Bulk Form = "bulk"
-	// NDJSON is a line of JSON for each event.
-	NDJSON Form = "ndjson"
+	Bulk   Form = "bulk"
+	NDJSON Form = "ndjson" // a line of JSON for each event
 )
 
 // handler is the name that a post has in the registry. No handler of Go can have it.

@@ -13,8 +13,7 @@ const (
 	// MaxUsage bounds a quota and a period's usage: every JSON reader keeps integers up to it exact.
 	MaxUsage     = 1<<53 - 1
 	maxThreshold = 1000
-	// No period is billed later than a month after its end.
-	maxGrace = 31 * 24 * time.Hour
+	maxGrace     = 31 * 24 * time.Hour // no period is billed later than a month after its end
 )
 
 // Usage says which usage is counted, and at which shares of a quota a warning is emitted.
@@ -24,9 +23,8 @@ type Usage struct {
 	// Ahead is how far ahead of our clock an event may say that it occurred.
 	Ahead time.Duration `json:"ahead"`
 	// Thresholds are the percents of a quota at which a warning is emitted, rising.
-	Thresholds []int64 `json:"thresholds"`
-	// Meters are those with a quota, by name.
-	Meters map[string]Meter `json:"-"`
+	Thresholds []int64          `json:"thresholds"`
+	Meters     map[string]Meter `json:"-"` // those with a quota, by name
 }
 
 // Meter is a kind of usage, with the quotas that warnings are about.

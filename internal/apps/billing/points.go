@@ -134,11 +134,9 @@ func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler
 
 // learn returns the mapping that a paid order makes. Where the webhook service looked the uid up by the
 // customer there is none: it would bring back a mapping that a person has changed since.
-func (p Points) learn(
-	ctx context.Context, e handler.Event, order *contract.Order,
-) (customers.Learned, error) {
+func (p Points) learn(ctx context.Context, e handler.Event, o *contract.Order) (customers.Learned, error) {
 	seen := customers.Mapping{
-		Tenant: e.Tenant, CustomerID: customerOf(e, order), UID: e.Attributes[contract.AttrUID], LinkedBy: e.ID,
+		Tenant: e.Tenant, CustomerID: customerOf(e, o), UID: e.Attributes[contract.AttrUID], LinkedBy: e.ID,
 	}
 	known := e.Attributes[contract.AttrUIDSource] != ""
 	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" || known {

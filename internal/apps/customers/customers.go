@@ -32,11 +32,10 @@ type Mapping struct {
 	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
 	// LinkedBy is the event of the order that made the mapping; empty where a person made it.
-	LinkedBy    string `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
-	MovedPoints int64  `json:"moved_points" store:"moved_points" show:"Moved points,less"`
-	MovedOrders int64  `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
-	// Version is that of the record, which a change may expect; 0: there is none.
-	Version store.Version `json:"version"`
+	LinkedBy    string        `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
+	MovedPoints int64         `json:"moved_points" store:"moved_points" show:"Moved points,less"`
+	MovedOrders int64         `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
+	Version     store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
 }
 
 // lookup reads a customer's mapping. A document of another program may lack any field.
@@ -53,10 +52,8 @@ func of(doc store.Document, tenant, customerID string) Mapping {
 }
 
 const (
-	// knownFor is how late another instance's change is noticed; no credit depends on it.
-	knownFor = time.Hour
-	// maxKnown bounds the cache: some 150 bytes each.
-	maxKnown = 50_000
+	knownFor = time.Hour // how late another instance's change is noticed; no credit depends on it
+	maxKnown = 50_000    // bounds the cache: some 150 bytes each
 )
 
 // Mappings learn from orders which user a customer is, and cache known ones. Safe for concurrent use.

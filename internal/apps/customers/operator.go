@@ -17,10 +17,8 @@ import (
 const AuditKind = "customer"
 
 const (
-	// batch is how many orders one commit moves: two entries each, and four documents more.
-	batch = 200
-	// moveFor is how long one call moves orders; the caller asks again.
-	moveFor = 15 * time.Second
+	batch   = 200              // how many orders one commit moves: two entries each, and four documents more
+	moveFor = 15 * time.Second // how long one call moves orders; the caller asks again
 )
 
 // ErrUnknown: the customer has no mapping.
@@ -73,14 +71,12 @@ type Linked struct {
 	CustomerID string `json:"customer_id" show:"Customer"`
 	UID        string `json:"uid" show:"User"`
 	// Before is the uid that the customer was linked to, which keeps its points; empty: none.
-	Before string `json:"before" show:"User before"`
-	// Operation is the id in the entries of what was moved.
-	Operation   string `json:"operation" show:"Operation"`
+	Before      string `json:"before" show:"User before"`
+	Operation   string `json:"operation" show:"Operation"` // the id in the entries of what was moved
 	MovedPoints int64  `json:"moved_points" show:"Moved points"`
 	MovedOrders int64  `json:"moved_orders" show:"Of orders"`
 	Left        int64  `json:"left" show:"Left"`
-	// Next is where another call continues; empty: nothing is left.
-	Next string `json:"next"`
+	Next        string `json:"next"` // where another call continues; empty: nothing is left
 }
 
 // Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order

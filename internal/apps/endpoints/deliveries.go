@@ -37,11 +37,10 @@ const DisabledType = "endpoint.disabled"
 
 // Deliverer delivers events to endpoints.
 type Deliverer struct {
-	Store  store.GetCommitter
-	Poster Poster
-	// DisableAfter is how long an endpoint may fail without a success.
-	DisableAfter time.Duration
-	Notices      []string // the queues and topics that get the events of DisabledType
+	Store        store.GetCommitter
+	Poster       Poster
+	DisableAfter time.Duration // how long an endpoint may fail without a success
+	Notices      []string      // the queues and topics that get the events of DisabledType
 	Now          func() time.Time
 }
 

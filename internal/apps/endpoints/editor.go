@@ -26,10 +26,9 @@ const (
 
 // Editor shows endpoints and changes them for people. Every field is required.
 type Editor struct {
-	Store  store.Store
-	Poster Poster
-	// OldSecretFor is how long the secret before a rotation signs beside the new one.
-	OldSecretFor     time.Duration
+	Store            store.Store
+	Poster           Poster
+	OldSecretFor     time.Duration // how long the secret before a rotation signs beside the new one
 	Now              func() time.Time
 	NewID, NewSecret func() string
 }

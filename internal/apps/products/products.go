@@ -56,9 +56,8 @@ type Product struct {
 	State  State  `json:"state" store:"state" show:"State"`
 	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
-	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
-	// Version is that of the record, which a change may expect; 0: there is none.
-	Version store.Version `json:"version"`
+	Since   time.Time     `json:"since,omitzero" store:"since" show:"Since"`
+	Version store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
 }
 
 // Key is the key of the document of a tenant's product.
@@ -217,8 +216,7 @@ const (
 	// RememberedFor is how long a value is cached, and so how late another process notices a change.
 	RememberedFor = 30 * time.Second
 	maxRemembered = 10_000
-	// readTime bounds one read, which callers share.
-	readTime = 5 * time.Second
+	readTime      = 5 * time.Second // bounds one read, which callers share
 )
 
 // Reader reads the points of products through a cache of known ones: an unknown one may just have been set. A

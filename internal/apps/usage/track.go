@@ -38,10 +38,9 @@ type Warning struct {
 
 // Tracker counts events of usage.
 type Tracker struct {
-	Store  store.Store
-	Limits catalog.Usage
-	// Warnings is the queue of the warnings; without one none is emitted.
-	Warnings catalog.Queue
+	Store    store.Store
+	Limits   catalog.Usage
+	Warnings catalog.Queue // the queue of the warnings; without one none is emitted
 	Now      func() time.Time
 }
 

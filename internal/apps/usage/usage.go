@@ -30,8 +30,7 @@ type Total struct {
 	Period string    `json:"period" store:"period,required" show:"Period"`
 	Meter  string    `json:"meter" store:"meter,required" show:"Meter"`
 	Start  time.Time `json:"start" store:"start,required" show:"From,detail"`
-	// End is absent while it is not known.
-	End time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"`
+	End    time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"` // absent while it is not known
 	// Used is the sum of the entries, and Entries their number. Corrections may take it below 0.
 	Used    int64 `json:"used" store:"used,required" show:"Used"`
 	Entries int64 `json:"entries" store:"entries,required" show:"Entries,less" link:"usage/{subscription}/entries?period={period}&meter={meter}"`
@@ -43,8 +42,7 @@ type Total struct {
 	Warned    int64     `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
 	WarnedBy  string    `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	CountedAt time.Time `json:"counted_at" store:"counted_at,required" show:"Counted,less"`
-	// Month is "<tenant>~2026-11": the month in which the period begins.
-	Month string `json:"-" store:"month"`
+	Month     string    `json:"-" store:"month"` // "<tenant>~2026-11": the month in which the period begins
 }
 
 // Entry is the usage of one event. It never changes.
@@ -122,15 +120,12 @@ const (
 
 // Period is a span of time whose usage is counted together.
 type Period struct {
-	// ID is 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period.
-	ID string
+	ID string // 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period
 	// Start is in the period. End is not; it is zero while it is not known.
-	Start time.Time `store:"start,required"`
-	End   time.Time `store:"end,required"`
-	// Plan is the id of the subscription's product; empty where it is not known.
-	Plan string `store:"plan"`
-	// settles is the time from which its usage is expected to be complete, late events aside.
-	settles time.Time
+	Start   time.Time `store:"start,required"`
+	End     time.Time `store:"end,required"`
+	Plan    string    `store:"plan"` // the id of the subscription's product; empty where it is not known
+	settles time.Time // the time from which its usage is expected to be complete, late events aside
 }
 
 // Month is the calendar month that holds a moment, in UTC.
@@ -208,8 +203,7 @@ type ListUsage struct {
 	Month        string `json:"-" query:"month" validate:"omitempty,month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
 
-	// Period narrows it to that one of the subscription.
-	Period string `json:"-"`
+	Period string `json:"-"` // narrows it to that one of the subscription
 }
 
 // ListEntries asks for the entries of a subscription's period.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +30,9 @@ const (
 	EndpointDisabled = "endpoint_disabled" // it is disabled, or was by this event
 	EndpointUnknown  = "endpoint_unknown"  // the event's tenant has no such endpoint
 )
+
+// gone is the HTTP status of an address that does not exist any more.
+const gone = 410
 
 // DisabledType is the type of the event that an endpoint was disabled because it failed.
 const DisabledType = "endpoint.disabled"
@@ -73,7 +75,7 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 			return handler.Effect{}, err
 		}
 		return handler.Effect{Result: Delivered}, nil
-	case status == http.StatusGone:
+	case status == gone:
 		return d.giveUp(event, e, Gone, now)
 	case !retry.Decide(failure).Counts: // nothing was sent
 	case e.FailingSince.IsZero():

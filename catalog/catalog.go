@@ -16,8 +16,7 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
-	// TasksPool is the pool whose worker runs the tasks of all pools; empty: no queue runs.
-	TasksPool      string
+	TasksPool      string              // the pool whose worker runs the tasks of all pools; empty: no queue runs
 	Queues         []Queue             // in the order of the file
 	Topics         []Topic             // shared by several queues, as an exchange was
 	OutboundTopics []Topic             // published to for others; Billhook consumes none of them
@@ -25,89 +24,75 @@ type Catalog struct {
 	Contracts      *contract.Set       // the body formats, with what messages.yaml declares of them
 	Providers      map[string]Provider // whose webhooks a source may send, by name
 	Sources        map[string]Source   // by name, as in POST /webhooks/{source}
-	// Accounts are the queues and shared topics that an account may send to by a token, by its name.
-	Accounts map[string][]string
-	// Notifications are the channels that an event is told on, by its type.
-	Notifications map[string][]string
-	Targets       map[string]Target // the services that handlers post to, by name
-	Endpoints     Endpoints         // the addresses that third parties register
-	Journal       Journal           // the accounts of the books, and the rules that make entries of events
-	Usage         Usage             // which usage is counted, and of what somebody is warned
+	Accounts       map[string][]string // the queues and topics that each account may send to by a token
+	Notifications  map[string][]string // the channels of each event type
+	Targets        map[string]Target   // the services that handlers post to, by name
+	Endpoints      Endpoints           // the addresses that third parties register
+	Journal        Journal             // the accounts of the books, and the rules that make entries of events
+	Usage          Usage               // which usage is counted, and when a warning is emitted
 
 	files fs.FS    // that it was read from; nil: none
 	hash  string   // of the files
 	lines lines    // of the files
 	only  []string // the queues that it was narrowed to; none: all
-	tasks tasks    // who is to run the tasks
+	tasks tasks    // which pool runs the tasks
 }
 
 // Queue is one queue with its dead letters and its worker's rules; the tags are the names in the file.
 type Queue struct {
 	// ID names the topic, unless the queue shares one; everything else is derived from it.
-	ID string `json:"id"`
-	// Alias is the name the queue had before, such as q:sub:payment_initiation.
-	Alias       string `json:"alias"`
+	ID          string `json:"id"`
+	Alias       string `json:"alias"`       // the name the queue had before, such as q:sub:payment_initiation
 	Description string `json:"description"` // what its messages do, in a sentence
 	// Enabled is false while the queue has no handlers: then a push or a message to it is answered 404.
 	Enabled  bool   `json:"enabled"`
 	Contract string `json:"contract"` // the body format of its messages
 	// SharedTopic is the shared topic that the queue takes its messages from; empty: it has its own.
 	SharedTopic string `json:"topic"`
-	// Bindings are the routing keys that the queue takes from its topic; none: it takes all.
+	// routing keys that it takes from its topic; none: all of them
 	Bindings []routing.Pattern `json:"bindings"`
 	// OrderingKey lists the fields that the ordering key is taken from, best first; empty: unordered.
 	OrderingKey []string `json:"ordering_key"`
-	Priority    string   `json:"priority"` // low, normal or high: for people, and the label of its metrics
-	Pool        string   `json:"pool"`     // the worker service that serves the queue
-	// Handlers by event type, or by a pattern of event types.
-	Handlers map[string]Handler `json:"handlers"`
+	// Priority is low, normal or high: for people, and the label of its metrics.
+	Priority string             `json:"priority"`
+	Pool     string             `json:"pool"`     // the worker service that serves the queue
+	Handlers map[string]Handler `json:"handlers"` // by event type, or by a pattern of event types
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
 	Backoff     retry.Policy `json:"retry_policy"` // the waits between attempts
-	// ShortWaits: ShortenWaits has replaced the waits that the catalog declares.
+	// ShortenWaits has replaced the waits that the catalog declares
 	ShortWaits bool `json:"-"`
-	// AckDeadline is how long Pub/Sub waits for the answer to a push, as a number of 10 to 600; above
-	// handler_timeout, and at most lease.
-	AckDeadline time.Duration `json:"-"`
-	// how long a claimed event belongs to one attempt; at least ack_deadline_seconds
-	Lease time.Duration `json:"lease"`
-	// how long one attempt may take; below ack_deadline_seconds
-	HandlerTimeout time.Duration `json:"handler_timeout"`
+	// AckDeadline is how long Pub/Sub waits for the answer to a push, 10 to 600; at most lease.
+	AckDeadline    time.Duration `json:"-"`
+	Lease          time.Duration `json:"lease"`           // how long an attempt owns its event
+	HandlerTimeout time.Duration `json:"handler_timeout"` // how long an attempt may take, below the ack deadline
 	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
-	MessageTTL time.Duration `json:"message_ttl"`
-	// how long Pub/Sub keeps an unacknowledged message
-	MessageRetention time.Duration `json:"message_retention_duration"`
+	MessageTTL       time.Duration `json:"message_ttl"`
+	MessageRetention time.Duration `json:"message_retention_duration"` // how long Pub/Sub keeps a message
 	// RememberFor is how long the idempotency record is kept; 0: none is.
 	RememberFor time.Duration `json:"remember_for"`
-	Concurrency int           `json:"concurrency"` // how many messages one instance handles at once
+	// Concurrency is how many messages one instance handles at once.
+	Concurrency int `json:"concurrency"`
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"` // the fewest instances of the queue's service
 	MaxInstances int           `json:"max_instances"` // the most instances of the queue's service
-	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
+	// waiting messages above which an alert fires; 0 is none
 	BacklogAlertAbove int `json:"backlog_alert_above"`
-	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
-	BacklogWarnAbove int `json:"backlog_warn_above"`
+	BacklogWarnAbove  int `json:"backlog_warn_above"` // the same of a warning, which is smaller; 0 is none
 	// OldestAlert is above the wait for a next attempt, and below the age at which a message is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
 	DeadLetter  DeadLetter    `json:"dead_letter"` // what becomes of a message that cannot be handled
-	// ack, or reject: the answer to a message that cannot succeed, once its dead letter is confirmed
-	OnTerminal OnTerminal `json:"on_terminal"`
+	OnTerminal  OnTerminal    `json:"on_terminal"` // ack or reject: the answer once the dead letter is confirmed
 	// NackBudget is the time in which an instance nacks one push for the sake of a single message; later ones
 	// are kept or dead-lettered, and acknowledged. 0 is no limit.
-	NackBudget time.Duration `json:"nack_budget"`
-	// refuse, or accept as a new attempt: another payload under the id of a dead letter
-	OnCorrected OnCorrected `json:"on_corrected"`
-	// DedupeBy is what an event of the queue is known by.
-	DedupeBy DedupeBy `json:"dedupe_by"`
-	// FourEyes is whether an operation on the queue's dead letters needs a second person.
-	FourEyes bool `json:"four_eyes"`
-	// Batch is how many concurrent attempts one call of the queue's handlers takes.
-	Batch Batch `json:"batch"`
-	// Rate is how many messages the webhook service takes for the queue in a second.
-	Rate Rate `json:"rate"`
-	// MaxBacklog is how many messages may wait in the broker.
-	MaxBacklog MaxBacklog `json:"max_backlog"`
+	NackBudget  time.Duration `json:"nack_budget"`
+	OnCorrected OnCorrected   `json:"on_corrected"` // refuse or accept another payload under a dead letter's id
+	DedupeBy    DedupeBy      `json:"dedupe_by"`    // what identifies an event of the queue
+	FourEyes    bool          `json:"four_eyes"`    // whether changes of its dead letters need two people
+	Batch       Batch         `json:"batch"`        // how many concurrent attempts one call of a handler takes
+	Rate        Rate          `json:"rate"`         // how many messages a second the webhook service takes
+	MaxBacklog  MaxBacklog    `json:"max_backlog"`  // how many messages may wait in the broker
 }
 
 // Rate limits messages for a queue in a second, over all instances. The zero value is no limit.
@@ -128,11 +113,11 @@ type MaxBacklog struct {
 type (
 	// OnTerminal is the answer to a message that cannot succeed, once its dead letter is confirmed.
 	OnTerminal string
-	// DedupeBy is what two messages have in common that are the same event.
+	// DedupeBy is what two messages of the same event have in common.
 	DedupeBy string
-	// OnCorrected is what becomes of another payload under the id of a dead letter.
+	// OnCorrected says whether another payload under the id of a dead letter is taken.
 	OnCorrected string
-	// OnFull is what happens once more messages wait than the queue's bound.
+	// OnFull says what happens once more messages wait than the queue's bound.
 	OnFull string
 )
 
@@ -143,9 +128,8 @@ const (
 	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
 	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
 
-	ByEventID DedupeBy = "event_id" // the id of its message
-	// the key that its message names, or the id of one that names none
-	ByIdempotencyKey DedupeBy = "idempotency_key"
+	ByEventID        DedupeBy = "event_id"        // the id of its message
+	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, else its id
 
 	RefuseMore OnFull = "refuse" // the webhook service refuses more, until some are done
 	AlertAlone OnFull = "alert"  // an alert fires, and the webhook service takes what comes
@@ -157,39 +141,28 @@ type Handler struct {
 	Name string `json:"name"`
 	Post Post   `json:"post"` // the request that handles it, in place of a handler of Go
 	// Emits are ids of queues and topics; the worker refuses an emission to any other.
-	Emits []string `json:"emits"`
-	// EmitsIfRun are ids of queues that need not run. Messages go to those that do.
-	EmitsIfRun []string `json:"emits_if_run"`
-	// WaitsFor is how long it waits for the event that must follow; 0: it waits for none.
-	WaitsFor time.Duration `json:"waits_for"`
-	// Calls are names of targets that a handler of Go calls; a post says its target itself.
-	Calls []string `json:"calls"`
-	// MaxAttempts is that of the queue unless the event type has its own.
-	MaxAttempts int           `json:"max_attempts"`
-	Backoff     retry.Policy  `json:"retry_policy"` // as of the queue, where it says nothing else
+	Emits       []string      `json:"emits"`
+	EmitsIfRun  []string      `json:"emits_if_run"` // queues that need not run; messages go to those that do
+	WaitsFor    time.Duration `json:"waits_for"`    // how long it waits for the event that must follow; 0: none
+	Calls       []string      `json:"calls"`        // targets that a handler of Go calls; a post has its own
+	MaxAttempts int           `json:"max_attempts"` // that of the queue unless the event type has its own
+	Backoff     retry.Policy  `json:"retry_policy"` // that of the queue unless the event type has its own
 	Timeout     time.Duration `json:"timeout"`      // how long one attempt may take
 }
 
-// DeadLetter is what becomes of a message that cannot be handled.
+// DeadLetter says what happens to a message that cannot be handled.
 type DeadLetter struct {
-	// Drop leaves the queue without a dead-letter topic: the message is counted and gone.
-	Drop bool `json:"drop"`
-	// Topic follows from the queue's id.
-	Topic string `json:"-"`
-	// Aliases are former names of the dead letters: of an exchange, of a queue.
-	Aliases   []string      `json:"aliases"`
-	Retention time.Duration `json:"retention"` // how long a dead letter can be replayed
-	// AlertAbove is the number of open dead letters above which the alert fires; 0 is none.
-	AlertAbove int `json:"alert_above"`
-	// the age of the oldest one above which an alert fires; 0 is none
-	OldestAlert time.Duration `json:"oldest_alert"`
-	// WarnAbove is the smaller number above which a warning does; 0 is none.
-	WarnAbove int `json:"warn_above"`
-	// the age of the oldest one above which a warning does; 0 is none
-	OldestWarn time.Duration `json:"oldest_warn"`
+	Drop        bool          `json:"drop"`         // no dead-letter topic: the message is counted and gone
+	Topic       string        `json:"-"`            // follows from the queue's id
+	Aliases     []string      `json:"aliases"`      // former names: of an exchange, of a queue
+	Retention   time.Duration `json:"retention"`    // how long a dead letter can be replayed
+	AlertAbove  int           `json:"alert_above"`  // open dead letters above which an alert fires; 0 is none
+	OldestAlert time.Duration `json:"oldest_alert"` // age of the oldest above which an alert fires; 0 is none
+	WarnAbove   int           `json:"warn_above"`   // the smaller number above which a warning does; 0 is none
+	OldestWarn  time.Duration `json:"oldest_warn"`  // the smaller age above which a warning does; 0 is none
 }
 
-// Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
+// Topic is a topic that several queues share, or that others subscribe to.
 type Topic struct {
 	ID          string `json:"id" show:"Topic"`                     // the topic's id
 	Alias       string `json:"alias" show:"Alias,less"`             // the name of the exchange that it was
@@ -213,19 +186,14 @@ const (
 // Source is one sender of webhooks.
 type Source struct {
 	Name string `json:"-"`
-	// Scheme is a provider of catalog/providers; generic or standard where it sends bodies of the contract's
-	// formats.
-	Scheme Scheme `json:"scheme"`
-	// SecretVariable names the environment variable with its secrets.
-	SecretVariable string `json:"secret_variable"`
-	// APIKeyVariable names that with the key of the provider's API; empty: nothing is read there.
-	APIKeyVariable string `json:"api_key_variable"`
-	MaxBodyBytes   int64  `json:"max_body_bytes"` // the largest body that is read
-	// RatePerSecond limits the messages for each queue at one instance; 0 is no limit.
-	RatePerSecond float64 `json:"rate_per_second"`
-	Burst         int     `json:"burst"` // how many may come at once
-	// Events is event type -> queue id; a type that is not in it is ignored.
-	Events map[string]string `json:"events"`
+	// Scheme is a provider, or generic or standard for bodies in the contract's formats.
+	Scheme         Scheme            `json:"scheme"`
+	SecretVariable string            `json:"secret_variable"`  // the environment variable with its secrets
+	APIKeyVariable string            `json:"api_key_variable"` // that with the provider's API key; may be empty
+	MaxBodyBytes   int64             `json:"max_body_bytes"`   // the largest body that is read
+	RatePerSecond  float64           `json:"rate_per_second"`  // of each queue at one instance; 0 is no limit
+	Burst          int               `json:"burst"`            // how many may come at once
+	Events         map[string]string `json:"events"`           // event type -> queue id; other types are ignored
 }
 
 // Queue finds a queue by its id or by its alias.
@@ -267,7 +235,7 @@ func (c *Catalog) OtherTopics() []string {
 	return ids
 }
 
-// find hands out pointers to look at: a queue is large to copy.
+// find passes pointers because a queue is large to copy.
 func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
 	for i := range c.Queues {
 		if is(&c.Queues[i]) {
@@ -277,6 +245,7 @@ func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
+// handlers are those of the enabled queues.
 func (c *Catalog) handlers() iter.Seq2[Queue, Handler] {
 	return func(yield func(Queue, Handler) bool) {
 		for _, q := range c.Queues {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -28,13 +29,11 @@ const (
 
 // Journal is the chart of accounts, and the rules that make entries of events.
 type Journal struct {
-	// Unmapped is what becomes of an event without a rule.
-	Unmapped Unmapped `json:"unmapped"`
+	Unmapped Unmapped `json:"unmapped"` // what becomes of an event without a rule
 	// Ahead and Behind are how far from our clock an event may say that it happened.
-	Ahead  time.Duration `json:"ahead"`
-	Behind time.Duration `json:"behind"`
-	// Chart are the accounts by their ids.
-	Chart map[string]Account `json:"accounts"`
+	Ahead  time.Duration      `json:"ahead"`
+	Behind time.Duration      `json:"behind"`
+	Chart  map[string]Account `json:"accounts"` // the accounts by their ids
 	// Rules are by event type, or by a pattern of event types. Rule finds the one of a type.
 	Rules map[string]Rule `json:"rules"`
 }
@@ -66,21 +65,18 @@ const (
 	Expense   AccountType = "expense"
 )
 
-// Rule makes an entry of an event.
+// Rule says which entry an event becomes.
 type Rule struct {
-	// Name is the event type, or the pattern, that it stands under.
-	Name  string     `json:"-"`
+	Name  string     `json:"-"`     // the event type, or the pattern, that it stands under
 	Lines []RuleLine `json:"lines"` // the lines of the entry: their debits are their credits
 }
 
-// RuleLine makes a line of an entry. It has one of Debit and Credit.
+// RuleLine says which line of an entry an event becomes.
 type RuleLine struct {
-	Debit  string `json:"debit"`  // the account; a line has debit or credit
-	Credit string `json:"credit"` // the account; a line has debit or credit
-	// Amount is the sum of its terms, never below 0.
-	Amount Terms `json:"amount"`
-	// Currency is a code, or the member of the event's data that says it.
-	Currency string `json:"currency"`
+	Debit    string `json:"debit"`    // the account; a line has debit or credit
+	Credit   string `json:"credit"`   // the account; a line has debit or credit
+	Amount   Terms  `json:"amount"`   // the sum of its terms, never below 0
+	Currency string `json:"currency"` // a code, or the member of the event's data that says it
 }
 
 // Account is the account of the line.
@@ -89,7 +85,7 @@ func (l RuleLine) Account() string { return l.Debit + l.Credit }
 // CurrencyMember reports whether the line's currency is that of a member, and not a code.
 func (l RuleLine) CurrencyMember() bool { return !currencyCode.MatchString(l.Currency) }
 
-// Terms are members of an event's data that are added, or one; one behind a - is taken away.
+// Terms are the members of an event's data whose sum is an amount; one behind a - is subtracted.
 type Terms []string
 
 // UnmarshalJSONFrom reads one term, or a list.
@@ -109,7 +105,7 @@ func (t *Terms) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 
 var errTerms = errors.New("must be a path, or a list of paths")
 
-// Term splits a term into the member's name, and whether it is taken away.
+// Term splits a term into the member's name, and whether it is subtracted.
 func Term(term string) (member string, minus bool) {
 	member, minus = strings.CutPrefix(term, "-")
 	return member, minus
@@ -120,17 +116,12 @@ func (j Journal) Rule(eventType string) (Rule, bool) {
 	return routing.Table[Rule](j.Rules).Find(eventType)
 }
 
-var (
-	// No colon: the accounts of points have some, and the two kinds never meet.
-	accountID    = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
-	accountTypes = []AccountType{Asset, Liability, Equity, Revenue, Expense}
-)
+var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// maxRuleLines bounds the lines of an entry, so that it fits into a document and into a message.
+// maxRuleLines bounds an entry, so that it fits into a document and into a message.
 const maxRuleLines = 50
 
-// readJournal: without the file there is no rule, and an event of the journal is a dead letter.
+// readJournal leaves the journal without rules where there is no file: its events become dead letters.
 func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	c.Journal = Journal{Unmapped: DeadLetterUnmapped}
 	if file == nil {
@@ -145,25 +136,21 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	c.Journal.Unmapped = ""
 	r.decode(chosen, &c.Journal, journalFile, "")
 	require := r.requirer(journalFile)
-	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
-	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
-	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped",
-		"must be ignore or dead_letter")
+	require(c.Journal.Ahead > 0, "ahead", "must be above 0s")
+	require(c.Journal.Behind > 0, "behind", "must be above 0s")
+	oneOf(require, "unmapped", c.Journal.Unmapped, IgnoreUnmapped, DeadLetterUnmapped)
 	c.Journal.Chart = each(r, file["accounts"], journalFile, "accounts", "account",
 		func(id string, a *Account, require requirer) {
-			require(accountID.MatchString(id), "",
-				"an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
-			require(slices.Contains(accountTypes, a.Type), "type",
-				"must be asset, liability, equity, revenue or expense")
+			require(word.MatchString(id), "", wordRule) // no colon: the accounts of points have some
+			oneOf(require, "type", a.Type, Asset, Liability, Equity, Revenue, Expense)
 			require(a.Description != "", "description", "is missing")
 		})
 	var types []string
 	c.Journal.Rules = each(r, file["rules"], journalFile, "rules", "rule",
-		func(eventType string, rule *Rule, require requirer) {
+		func(eventType string, rule *Rule, _ requirer) {
 			rule.Name = eventType
 			for _, other := range types {
-				ambiguous := routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType))
-				require(!ambiguous, "", "holds event types that "+shown(other)+" holds too, and neither is narrower")
+				r.checkNarrower(journalFile+": rule "+shown(eventType), "", other, eventType)
 			}
 			types = append(types, eventType)
 		})
@@ -174,35 +161,34 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	}
 }
 
-// checkRule checks what can be said of a rule without the events that it takes.
+// checkRule checks a rule without the events that it is for.
 func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 	require := r.requirer(place)
-	require(2 <= len(rule.Lines) && len(rule.Lines) <= maxRuleLines, "lines", "must be 2 to 50")
+	within(require, "lines", len(rule.Lines), 2, maxRuleLines, "")
 	sums, stands := map[string]map[string]int{}, map[string]bool{}
 	for i, line := range rule.Lines {
-		path := linePath(i)
+		path, account, currency := linePath(i), line.Account(), line.Currency
 		require((line.Debit == "") != (line.Credit == ""), path, "must have debit or credit, and not both")
-		_, known := chart[line.Account()]
-		require(known || line.Account() == "", path, "the chart has no account "+shown(line.Account()))
-		require(line.Currency != "", path+".currency", "is missing")
+		_, known := chart[account]
+		require(known || account == "", path, "the chart has no account "+shown(account))
+		require(currency != "", path+".currency", "is missing")
 		if !line.CurrencyMember() {
-			_, ok := money.Exponent(line.Currency)
-			require(ok, path+".currency",
-				shown(line.Currency)+" is no currency with a minor unit, as ISO 4217 has them")
+			_, ok := money.Exponent(currency)
+			require(ok, path+".currency", shown(currency)+" is no currency with a minor unit, as ISO 4217 has them")
 		}
 		require(len(line.Amount) > 0, path+".amount", "is missing")
-		require(!stands[line.Account()+" "+line.Currency], path,
-			"account "+shown(line.Account())+" stands in two lines of one currency")
-		stands[line.Account()+" "+line.Currency] = true
-		if sums[line.Currency] == nil {
-			sums[line.Currency] = map[string]int{}
+		inCurrency := account + " " + currency
+		require(!stands[inCurrency], path, "account "+shown(account)+" stands in two lines of one currency")
+		stands[inCurrency] = true
+		if sums[currency] == nil {
+			sums[currency] = map[string]int{}
 		}
 		for _, term := range line.Amount {
 			member, minus := Term(term)
 			if minus == (line.Credit == "") { // -x debited, or x credited
-				sums[line.Currency][member]--
+				sums[currency][member]--
 			} else {
-				sums[line.Currency][member]++
+				sums[currency][member]++
 			}
 		}
 	}
@@ -213,12 +199,12 @@ func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 				left = append(left, shown(member))
 			}
 		}
-		require(len(left) == 0, "lines", "do not balance in "+shown(
-			currency)+": what is debited and credited of "+strings.Join(left, ", ")+" differs")
+		require(len(left) == 0, "lines", fmt.Sprintf("do not balance in %s: debits and credits of %s differ",
+			shown(currency), strings.Join(left, ", ")))
 	}
 }
 
-// checkMembers checks that each event that the rule takes says what its lines need.
+// checkMembers checks that each event of a rule has the members that its lines need.
 func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 	if _, err := routing.Parse(eventType); err != nil {
 		r.wrong(place, "", "must be for an event type, or a pattern of them")
@@ -231,11 +217,11 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 		}
 		taken = true
 		for _, content := range c.Contracts.Contents(q.Contract, eventType) {
-			// What a narrower rule takes whole is not this rule's. Else the event decides.
+			// A type that a narrower rule takes whole is not this rule's. Else the event decides.
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
 			other, ok := c.Journal.Rule(content.Type)
-			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) &&
-				(rule.Match(content.Type) || declared.Match(eventType)) {
+			narrower := ok && routing.Narrower(routing.Pattern(other.Name), rule) < 0
+			if !narrower && (rule.Match(content.Type) || declared.Match(eventType)) {
 				r.checkContent(place, c.Journal.Rules[eventType], content.Declaration)
 			}
 		}
@@ -259,10 +245,10 @@ func (r *reader) checkContent(place string, rule Rule, content contract.Declarat
 	}
 	needs := false
 	for i, line := range rule.Lines {
-		path := linePath(i)
+		path, said := linePath(i), shown(line.Currency)
 		if line.CurrencyMember() && line.Currency != "" {
 			require(members[line.Currency].Shape == "currency", path+".currency",
-				shown(line.Currency)+of+"no currency that is declared")
+				said+of+"no currency that is declared")
 		}
 		for _, term := range line.Amount {
 			name, _ := Term(term)
@@ -274,13 +260,13 @@ func (r *reader) checkContent(place string, rule Rule, content contract.Declarat
 				r.wrong(place, path+".amount", shown(name)+of+"not declared")
 			case shape == "amount":
 				require(line.Currency == currency, path+".currency",
-					shown(name)+of+"an amount of "+shown(currency)+", and not of "+shown(line.Currency))
+					shown(name)+of+"an amount of "+shown(currency)+", and not of "+said)
 			case shape != "integer" && shape != "quantity":
 				r.wrong(place, path+".amount", shown(name)+of+"no amount, integer or quantity")
 			}
-			require(!ok || shape == "amount" || !line.CurrencyMember() ||
-				members[line.Currency].Required, path+".currency",
-				shown(line.Currency)+of+"not required, and "+shown(name)+" does not say its currency itself")
+			named := shape == "amount" || !line.CurrencyMember() || members[line.Currency].Required
+			require(!ok || named, path+".currency",
+				said+of+"not required, and "+shown(name)+" does not say its currency itself")
 		}
 	}
 	require(needs || len(rule.Lines) == 0, "lines",

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -29,9 +30,8 @@ const (
 var embedded embed.FS
 
 // Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
-// targets.yaml, notifications.yaml and journal.yaml; messages.yaml, the limits of usage.yaml and providers of
-// other names than its own are those of the program. The error joins every Mistake; what could be read is
-// returned beside it.
+// targets.yaml, notifications.yaml and journal.yaml. The program's own messages.yaml, limits of usage.yaml
+// and providers hold where the folder has none. The error joins every Mistake, beside what could be read.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -48,7 +48,7 @@ func load(files fs.FS) (*Catalog, error) {
 	c.readProviders(r, files)
 	names := map[string]string{}
 	if file, ok := r.file(files, topicsFile, "topics"); ok {
-		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", "topic", names)
+		c.Topics = r.readTopics(file["topics"], topicsFile, "topic", names)
 	}
 	if file, ok := r.file(files, targetsFile, "targets", "endpoints"); ok {
 		c.readTargets(r, file["targets"])
@@ -64,7 +64,7 @@ func load(files fs.FS) (*Catalog, error) {
 			func(id string, p *Product, require requirer) {
 				require(productID.MatchString(id), "id",
 					"must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
-				require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
+				within(require, "points", p.Points, 1, MaxPoints, "")
 			})
 	}
 	if file, ok := r.file(files, sourcesFile, "sources", "accounts"); ok {
@@ -104,11 +104,11 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 	return entries, true
 }
 
-// root parses a file. One that may be missing is then no mistake.
+// root parses a file. It is no mistake that an optional one is missing.
 func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
-	if errors.Is(err, fs.ErrNotExist) &&
-		slices.Contains([]string{topicsFile, targetsFile, notificationsFile, journalFile}, name) {
+	mayLack := []string{topicsFile, targetsFile, notificationsFile, journalFile}
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains(mayLack, name) {
 		return nil, false
 	}
 	if err == nil {
@@ -120,10 +120,8 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	return root, err == nil
 }
 
-// list visits the maps of a list that may be missing, each named by what it is, and its id or number.
-func (r *reader) list(
-	node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any),
-) {
+// list visits the maps of an optional list, each named by what it is, and its id or number.
+func (r *reader) list(node *yaml.Node, file, key, what string, visit func(at string, tree map[string]any)) {
 	if node == nil {
 		return
 	}
@@ -155,8 +153,8 @@ func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bo
 	return entries, ok
 }
 
-// each reads the entries of a map that may be missing, in the order of their keys. visit checks one, and sets
-// what follows from its name. What is of another kind is left out.
+// each reads the entries of an optional map in the order of their keys, and leaves out those of another type.
+// visit checks one, and sets what follows from its name.
 func each[T any](
 	r *reader, node *yaml.Node, file, key, what string, visit func(name string, value *T, require requirer),
 ) map[string]T {
@@ -216,8 +214,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	})
-	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics",
-		"outbound topic", names)
+	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound topic", names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
 		r.checkIfRun(places[i], q, c)
@@ -227,10 +224,11 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)
 	}
-	silent := defaults // what every queue must say itself
-	silent.ID, silent.Description, silent.Priority, silent.Pool, silent.Enabled = "silent", "It says nothing.",
-		"low", "silent", false
-	silent.OrderingKey = []string{"silent"} // a default that needs an order is for those that have one
+	// A queue of the defaults, which says no more than every queue must say itself. It is ordered: a default
+	// that needs an order is for the queues that have one.
+	silent := defaults
+	silent.ID, silent.Description, silent.Priority, silent.Pool = "silent", "It says nothing.", "low", "silent"
+	silent.Enabled, silent.OrderingKey = false, []string{"silent"}
 	r.settleInherited(silent, c)
 	c.readTasksPool(r, file["tasks_pool"])
 }
@@ -249,9 +247,8 @@ func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
 	c.TasksPool = c.tasksPool(file.TasksPool)
 }
 
-func (r *reader) readTopics(
-	node *yaml.Node, file, key, what string, names map[string]string,
-) (topics []Topic) {
+func (r *reader) readTopics(node *yaml.Node, file, what string, names map[string]string) (topics []Topic) {
+	key := strings.ReplaceAll(what, " ", "_") + "s"
 	r.list(node, file, key, what, func(place string, tree map[string]any) {
 		var topic Topic
 		r.decode(tree, &topic, place, "")
@@ -266,7 +263,7 @@ func (r *reader) readTopics(
 	return topics
 }
 
-// takeNames keeps names apart: with ids and aliases, all derived names differ too.
+// takeNames refuses a name that is taken: where ids and aliases differ, all derived names do.
 func (r *reader) takeNames(names map[string]string, place, key string, taken ...string) {
 	for _, name := range taken {
 		owner, twice := names[name]
@@ -280,7 +277,7 @@ func (r *reader) takeNames(names map[string]string, place, key string, taken ...
 	}
 }
 
-// queue returns the queue, with what it leaves open taken from the defaults.
+// queue returns the queue, filled up from the defaults.
 func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) Queue {
 	handlers, handled := tree["handlers"]
 	delete(tree, "handlers")

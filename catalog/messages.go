@@ -37,9 +37,11 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 					r.wrong(at, "", "a version is a number")
 					return
 				}
-				places[declarationName(format, eventType, n)] = at
-				declared = append(declared,
-					contract.Declaration{Format: format, Type: eventType, Version: n, Members: r.members(members, at)})
+				// package contract names a declaration so in its mistakes
+				places[fmt.Sprintf("%s: %s: version %d", format, eventType, n)] = at
+				one := contract.Declaration{Format: format, Type: eventType, Version: n}
+				one.Members = r.members(members, at)
+				declared = append(declared, one)
 			})
 		})
 	})
@@ -53,18 +55,11 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 		}
 		for what := range strings.SplitSeq(strings.TrimPrefix(m.What, name+": "), "\n") {
 			member, _, _ := strings.Cut(what, ": ")
-			r.mistakes = append(r.mistakes, &Mistake{
-				File: messagesFile, Line: r.lines.of(cmp.Or(places[name], messagesFile), shown(member)),
-				Where: name, What: what,
-			})
+			line := r.lines.of(cmp.Or(places[name], messagesFile), shown(member))
+			r.mistakes = append(r.mistakes, &Mistake{File: messagesFile, Line: line, Where: name, What: what})
 		}
 	}
 	return set
-}
-
-// declarationName is how package contract names a declaration in its mistakes.
-func declarationName(format, eventType string, version int64) string {
-	return fmt.Sprintf("%s: %s: version %d", format, eventType, version)
 }
 
 // visit visits the entries of a map, each with the place that it is.
@@ -74,23 +69,20 @@ func (r *reader) visit(node *yaml.Node, place string, each func(key, at string, 
 
 func (r *reader) members(node *yaml.Node, place string) (members []contract.Member) {
 	r.visit(node, place, func(name, at string, value *yaml.Node) {
-		member := contract.Member{Name: name}
+		member, items := contract.Member{Name: name}, value.Content
 		switch what := ambiguity(value); {
 		case what != "":
 			r.wrong(at, "", what)
 		case value.Kind == yaml.ScalarNode:
 			member.Shape, member.Required = strings.CutSuffix(value.Value, "!")
-		case value.Kind == yaml.SequenceNode && (len(value.Content) == 1 || len(value.Content) == 2 &&
-			value.Content[1].Kind == yaml.ScalarNode):
-			member.List = r.members(value.Content[0], at+"[]")
-			if len(value.Content) == 2 {
-				member.Shape = value.Content[1].Value
-			}
-		case value.Kind == yaml.MappingNode && len(value.Content) > 0:
+		case value.Kind == yaml.MappingNode && len(items) > 0:
 			member.Object = r.members(value, at)
+		case value.Kind == yaml.SequenceNode && len(items) == 1:
+			member.List = r.members(items[0], at+"[]")
+		case value.Kind == yaml.SequenceNode && len(items) == 2 && items[1].Kind == yaml.ScalarNode:
+			member.List, member.Shape = r.members(items[0], at+"[]"), items[1].Value
 		default:
-			r.wrong(at, "",
-				"must be a shape, an object, or a list of one object and perhaps its bounds, such as 0..100")
+			r.wrong(at, "", "must be a shape, an object, or a list of one object and perhaps its bounds: 0..100")
 		}
 		members = append(members, member)
 	})
@@ -126,47 +118,50 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 	if q.DedupeBy == ByIdempotencyKey && !contracts.NamesKeys(q.Contract) {
 		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
 	}
+	if r.unread[messagesFile] {
+		return
+	}
 	for name := range q.Handlers {
-		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] &&
-			!contracts.Declares(q.Contract, name) {
+		_, err := routing.Parse(name)
+		if err == nil && eventType.MatchString(name) && !contracts.Declares(q.Contract, name) {
 			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")
 		}
 	}
-	if !r.unread[messagesFile] {
-		r.checkBindings(place, q, contracts)
-	}
+	r.checkBindings(place, q, contracts)
 }
 
-// checkBindings checks that what a queue is bound to and what it handles are the same: else a message is
-// taken that no handler wants, or a handler waits for one that never comes. A routing key is the event type
-// unless its producer says otherwise.
+// checkBindings checks that a queue is bound to the event types that it handles: else it takes messages that
+// no handler is for, or a handler gets none. A routing key is the event type unless its producer says
+// otherwise.
 func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
 	types := slices.Sorted(maps.Keys(q.Handlers))
 	for i, one := range types {
 		for _, other := range types[i+1:] {
-			if routing.Ambiguous(routing.Pattern(one), routing.Pattern(other)) {
-				r.wrong(place, handlerPath(one),
-					"holds event types that "+shown(other)+" holds too, and neither is narrower")
-			}
+			r.checkNarrower(place, handlerPath(one), other, one)
 		}
 	}
-	meets := func(p routing.Pattern) func(string) bool {
-		return func(eventType string) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
-	}
 	for _, p := range q.Bindings {
+		meets := func(eventType string) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
 		_, err := routing.Parse(string(p))
 		switch {
-		case err != nil: // that is reported
-		case !slices.ContainsFunc(contracts.Types(q.Contract), meets(p)):
+		case err != nil: // checkNames reports it
+		case !slices.ContainsFunc(contracts.Types(q.Contract), meets):
 			r.wrong(place, "bindings", "no "+q.Contract+" message that is declared matches "+shown(string(p)))
-		case len(q.Handlers) > 0 && !slices.ContainsFunc(types, meets(p)):
+		case len(q.Handlers) > 0 && !slices.ContainsFunc(types, meets):
 			r.wrong(place, "bindings", "no handler takes what "+shown(string(p))+" lets through")
 		}
 	}
 	for _, eventType := range types {
-		lets := func(p routing.Pattern) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
-		if q.SharedTopic != "" && len(q.Bindings) > 0 && !slices.ContainsFunc(q.Bindings, lets) {
+		meets := func(p routing.Pattern) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
+		if q.SharedTopic != "" && len(q.Bindings) > 0 && !slices.ContainsFunc(q.Bindings, meets) {
 			r.wrong(place, handlerPath(eventType), "no binding lets it through")
 		}
+	}
+}
+
+// checkNarrower checks that of two patterns of event types one is narrower where both match a type.
+func (r *reader) checkNarrower(place, path, one, other string) {
+	if routing.Ambiguous(routing.Pattern(one), routing.Pattern(other)) {
+		r.wrong(place, path, "holds event types that "+shown(one)+" holds too, and neither is narrower")
 	}
 }

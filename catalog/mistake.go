@@ -11,14 +11,11 @@ import (
 
 // Mistake is something that is wrong with the catalog.
 type Mistake struct {
-	File string `json:"file"`
-	// Line is where it stands in the file, or what it belongs to; 0: no line of the file.
-	Line int `json:"line,omitzero"`
-	// Where is the entry that it stands in, such as "queue paynow-events"; empty: the file.
-	Where string `json:"where,omitempty"`
-	// Key is the path of the key there; empty: the entry itself.
-	Key  string `json:"key,omitempty"`
-	What string `json:"what"`
+	File  string `json:"file"`
+	Line  int    `json:"line,omitzero"`   // of the key, or of its entry; 0: no line of the file
+	Where string `json:"where,omitempty"` // the entry, such as "queue paynow-events"; empty: the file
+	Key   string `json:"key,omitempty"`   // the path of the key there; empty: the entry itself
+	What  string `json:"what"`
 
 	cause error
 }
@@ -29,15 +26,14 @@ func (m *Mistake) Error() string {
 	if m.Line > 0 {
 		at += ":" + strconv.Itoa(m.Line)
 	}
-	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, func(part string) bool {
-		return part == ""
-	}), ": ")
+	empty := func(part string) bool { return part == "" }
+	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, empty), ": ")
 }
 
 // Unwrap is the error that the mistake was made of, if any.
 func (m *Mistake) Unwrap() error { return m.cause }
 
-// Mistakes are those that an error of this package joins. Any other error is a mistake of no file.
+// Mistakes are those that an error of this package joins. Any other error becomes a mistake of no file.
 func Mistakes(err error) (all []*Mistake) {
 	switch e := err.(type) { //nolint:errorlint // the joined errors are taken apart here
 	case nil:
@@ -53,10 +49,10 @@ func Mistakes(err error) (all []*Mistake) {
 	return all
 }
 
-// lines are those of the files, by place and path of what stands there.
+// lines are the lines of entries and keys in the files, by place and path.
 type lines map[string]int
 
-// of is the line of what stands at the path, or of the nearest that it is part of.
+// of is the line of the path, or of the nearest entry around it.
 func (l lines) of(place, path string) int {
 	for at := path; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
 		if line := l[place+": "+at]; line > 0 {
@@ -79,7 +75,7 @@ func (l lines) mistake(place, path, what string) *Mistake {
 
 var yamlLine = regexp.MustCompile(`\bline ([0-9]+): `)
 
-// ofFile is a mistake that left the file unread.
+// ofFile is a mistake for which the file could not be read.
 func ofFile(file string, err error) *Mistake {
 	m := &Mistake{File: file, What: err.Error(), cause: err}
 	if found := yamlLine.FindStringSubmatchIndex(m.What); found != nil {
@@ -89,7 +85,7 @@ func ofFile(file string, err error) *Mistake {
 	return m
 }
 
-// WrongHandler is a mistake of a queue's entry for an event type, found by who knows the handlers.
+// WrongHandler is a mistake of a queue's entry for an event type, found by a package that knows the handlers.
 func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
 	m.Key, m.cause = "event type "+eventType, err
@@ -99,16 +95,16 @@ func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	return m
 }
 
-// ByLine is the order in which a person mends mistakes: by file, and by line there.
+// ByLine orders mistakes by file, and by line there.
 func ByLine(a, b *Mistake) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
 }
 
-// inherited is what is wrong at a path of a queue that the queue does not set itself.
+// inherited is a mistake at a path that a queue does not set itself.
 type inherited struct{ place, path, what string }
 
-// settleInherited tells the mistake of a default once, and not for every queue that has it; and nothing that
-// follows where a default cannot be read.
+// settleInherited reports the mistake of a default once, not for every queue that inherits it, and no mistake
+// that follows from a default that cannot be read.
 func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	unread := slices.ContainsFunc(r.mistakes, func(m *Mistake) bool {
 		return strings.HasPrefix(m.Key, "defaults.")
@@ -119,27 +115,26 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 		probe.checkContracts("", defaults, c.Contracts)
 	}
 	for _, i := range r.inherited {
-		set := r.lines[queuesFile+": defaults."+i.path] > 0
-		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool {
-			return m.Key == i.path && m.What == i.what
-		})
+		same := func(m *Mistake) bool { return m.Key == i.path && m.What == i.what }
+		ofAll := r.lines[queuesFile+": defaults."+i.path] > 0 && slices.ContainsFunc(probe.mistakes, same)
 		if ofAll {
 			i.place, i.path = queuesFile, "defaults."+i.path
 		}
 		if !ofAll || !unread {
-			r.tell(i.place, i.path, i.what)
+			r.report(i.place, i.path, i.what)
 		}
 	}
 }
 
-// tell takes a mistake down, once.
-func (r *reader) tell(place, path, what string) {
+// report records a mistake once.
+func (r *reader) report(place, path, what string) {
 	m := r.lines.mistake(place, path, what)
-	if !slices.ContainsFunc(r.mistakes, func(told *Mistake) bool { return *told == *m }) {
+	if !slices.ContainsFunc(r.mistakes, func(known *Mistake) bool { return *known == *m }) {
 		r.mistakes = append(r.mistakes, m)
 	}
 }
 
+// note records the line of a place or path.
 func (r *reader) note(place, path string, line int) {
 	if path != "" {
 		place = fmt.Sprintf("%s: %s", place, path)

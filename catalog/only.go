@@ -15,9 +15,9 @@ import (
 // Producers names the source whose secrets sign producers' messages; each deployment has it.
 const Producers = "generic"
 
-// Only returns the catalog of a deployment that runs the named queues alone, by id or alias; without names
-// every enabled queue runs. Sources that route nowhere then are left out, unless they are the producers'. The
-// error joins every mistake, such as a queue that is emitted to and does not run.
+// Only returns the catalog of a deployment that runs only the named queues, by id or alias; without names it
+// runs every enabled one. Sources without a running queue are left out, but not the producers'. The error
+// joins every mistake, such as a queue that is emitted to and does not run.
 func (c *Catalog) Only(names []string) (*Catalog, error) {
 	if len(names) == 0 {
 		return c, nil
@@ -59,7 +59,7 @@ func (c *Catalog) emits(topic string) bool {
 	return false
 }
 
-// emitIfRun has each handler emit to those of its EmitsIfRun that are enabled, and to no other of them.
+// emitIfRun has each handler emit to the enabled queues of its EmitsIfRun, and to no other of them.
 func (c *Catalog) emitIfRun() {
 	for i, q := range c.Queues {
 		handlers := maps.Clone(q.Handlers)
@@ -67,9 +67,8 @@ func (c *Catalog) emitIfRun() {
 			if len(h.EmitsIfRun) == 0 {
 				continue
 			}
-			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), func(id string) bool {
-				return slices.Contains(h.EmitsIfRun, id)
-			})
+			optional := func(id string) bool { return slices.Contains(h.EmitsIfRun, id) }
+			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), optional)
 			for _, id := range h.EmitsIfRun {
 				if to, ok := c.Queue(id); ok && to.Enabled && to.ID == id {
 					h.Emits = append(h.Emits, id)
@@ -81,7 +80,7 @@ func (c *Catalog) emitIfRun() {
 	}
 }
 
-// Pools are the pools that have an enabled queue, by name.
+// Pools are the names of the pools that have an enabled queue, sorted.
 func (c *Catalog) Pools() (names []string) {
 	for _, q := range c.Queues {
 		if q.Enabled {
@@ -92,28 +91,26 @@ func (c *Catalog) Pools() (names []string) {
 	return slices.Compact(names)
 }
 
-// tasks are the names that people gave the pool of the tasks: in the files, and for the deployment.
+// tasks are the names of the pool of the tasks: in the files, and for the deployment.
 type tasks struct{ declared, asked string }
 
 // ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, else the files'
-// tasks_pool, else the only one. Where several run a name must say it: a pool that sorts first must not move
-// the tasks.
+// tasks_pool, else the only one. Where several run, one must be named: a new pool must not move the tasks.
 func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	named, runs := cmp.Or(pool, c.tasks.declared), c.Pools()
-	decided := *c
+	all, decided := strings.Join(runs, ", "), *c
 	decided.tasks.asked = pool
 	switch {
 	case slices.Contains(runs, named):
 		decided.TasksPool = named
 	case pool != "":
-		return nil, fmt.Errorf("TASKS_POOL: no queue that runs here is in pool %s; the pools are %s", shown(pool),
-			strings.Join(runs, ", "))
+		return nil, fmt.Errorf("TASKS_POOL: no queue that runs here is in pool %s; the pools are %s",
+			shown(pool), all)
 	case len(runs) > 1 && named == "":
-		return nil, fmt.Errorf("TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of %s",
-			strings.Join(runs, ", "))
+		return nil, fmt.Errorf("TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of %s", all)
 	case len(runs) > 1:
-		return nil, fmt.Errorf("TASKS_POOL: no queue of pool %s, the catalog's for the tasks, runs here: name "+
-			"one of %s", named, strings.Join(runs, ", "))
+		return nil,
+			fmt.Errorf("TASKS_POOL: no queue of the catalog's tasks_pool %s runs here: name one of %s", named, all)
 	}
 	return &decided, nil
 }
@@ -149,20 +146,20 @@ func (c *Catalog) named(names []string) (ids map[string]bool, mistakes []error) 
 	return ids, mistakes
 }
 
-// needs reports what the handlers of enabled queues emit to and nobody would take.
+// needs reports the emissions of enabled queues that no running queue takes.
 func (c *Catalog) needs() (mistakes []error) {
 	reasons := map[string]bool{}
 	for q, h := range c.handlers() {
 		for _, id := range h.Emits {
+			format := "QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs here: " +
+				"name one too"
 			switch to, isQueue := c.Queue(id); {
 			case isQueue && to.Enabled, !isQueue && slices.Contains(c.OtherTopics(), id):
+				continue
 			case isQueue:
-				reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too",
-					q.ID, id)] = true
-			default:
-				reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs "+
-					"here: name one too", q.ID, id)] = true
+				format = "QUEUES: queue %s emits to queue %s, which does not run here: name it too"
 			}
+			reasons[fmt.Sprintf(format, q.ID, id)] = true
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
@@ -171,7 +168,7 @@ func (c *Catalog) needs() (mistakes []error) {
 	return mistakes
 }
 
-// Hash names the files by 8 hexadecimal digits, as Terraform computes it too; empty: there are none.
+// Hash is 8 hexadecimal digits of the files' hash, which Terraform computes too; empty: there are none.
 func (c *Catalog) Hash() string { return c.hash }
 
 // hashOf sums up the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs
@@ -195,7 +192,7 @@ func hashOf(files fs.FS) string {
 	return hex.EncodeToString(all.Sum(nil))[:8]
 }
 
-// With returns the catalog that the same deployment would have with other files, by their names, such as
+// With returns the catalog of the same deployment with some files replaced, by their names, such as
 // products.yaml. The error joins every mistake.
 func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 	if c.files == nil {

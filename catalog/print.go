@@ -32,12 +32,10 @@ var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 // JSON returns the catalog expanded, defaults applied and names derived, with durations in seconds. The same
 // catalog gives the same bytes.
 func (c *Catalog) JSON() ([]byte, error) {
-	text, err := jsonv2.Marshal(map[string]any{
+	tree, err := treeOf(jsonv2.Marshal(map[string]any{
 		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products,
-		"sources": c.Sources, "targets": c.Targets,
-		"endpoints": c.Endpoints, "tasks_pool": c.TasksPool,
-	}, asWritten)
-	tree, err := treeOf(text, err)
+		"sources": c.Sources, "targets": c.Targets, "endpoints": c.Endpoints, "tasks_pool": c.TasksPool,
+	}, asWritten))
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +72,8 @@ func (q Queue) expand(tree map[string]any) {
 	minimum, maximum := q.BrokerBackoff()
 	maps.Copy(tree, map[string]any{
 		"ack_deadline_seconds": int(q.AckDeadline / time.Second), "enable_message_ordering": q.Ordered(),
-		"filter": q.Filter().String(),
-		"topic":  q.Topic(), "shared": q.SharedTopic != "", "push_subscription": q.PushSubscription(),
-		"push_path": q.PushPath(),
+		"filter": q.Filter().String(), "topic": q.Topic(), "shared": q.SharedTopic != "",
+		"push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
 		"broker": map[string]any{
 			"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum),
 			"max_delivery_attempts": BrokerMaxDeliveryAttempts,
@@ -102,8 +99,7 @@ const Webhook = "webhook"
 // WorkerOf is the worker of a pool, among Publishers.
 func WorkerOf(pool string) string { return "worker-" + pool }
 
-// Publishers lists the services that publish on each topic, by the topic's id: those that need the grant, of
-// which Terraform gives no other.
+// Publishers lists the services that publish on each topic, by the topic's id: no other gets a grant.
 func (c *Catalog) Publishers() map[string][]string {
 	publishers := map[string][]string{}
 	publish := func(service string, ids ...string) {

@@ -18,26 +18,22 @@ import (
 
 const providersFiles = "providers/*.yaml"
 
-// Provider is who sends webhooks of a shape of its own: how they are signed, and what leaves ingest of each.
-// A path names a member of the body, with [] behind a list. Paths that no mapping names are dropped.
+// Provider is a sender of webhooks in a format of its own: how they are signed, and which members leave
+// ingest. A path names a member of the body, with [] behind a list. Paths that no mapping names are dropped.
 type Provider struct {
 	Name        string           `json:"-"`
 	Description string           `json:"description"` // whose webhooks they are
 	Contract    string           `json:"contract"`    // the format of the messages that are made of them
 	Signature   signature.Scheme `json:"signature"`   // how they are signed, by its parts
-	// ID is the path of the event's id; header is that of the signature's id_header, body_hash a hash of the
-	// body.
-	ID   string `json:"id"`
-	Type string `json:"type"` // the path of the event's type
-	// when it happened, where an event does not say another; else the time of its receipt
-	Time Reading `json:"time"`
-	// where more of an event is read before it is published, if its source has an api_key_variable
-	API API `json:"api"`
-	// Mappings are members of the contract, and uid and shop_order_id, with what each is read from; by a name.
+	// ID is the path of the event's id; or header, for the signature's id_header; or body_hash.
+	ID   string  `json:"id"`
+	Type string  `json:"type"` // the path of the event's type
+	Time Reading `json:"time"` // when an event happened, if it has no time of its own
+	API  API     `json:"api"`  // where more is read, if a source has an api_key_variable
+	// Mappings by a name: the members of the contract, uid and shop_order_id, with what each is read from.
 	Mappings map[string]map[string]Reading `json:"mappings"`
-	// Events by the provider's type. Others are ignored.
-	Events map[string]ProviderEvent `json:"events"`
-	// the steps in the settings of the provider: {url} is the address behind a tunnel, {local} that of dev
+	Events   map[string]ProviderEvent      `json:"events"` // by the provider's type; others are ignored
+	// Setup is the steps in the provider's settings: {url} is the address behind a tunnel, {local} that of dev.
 	Setup []string `json:"setup"`
 }
 
@@ -52,8 +48,7 @@ type ProviderEvent struct {
 	Type    string  `json:"type"`    // the contract's event type
 	Mapping string  `json:"mapping"` // the name of its mapping
 	Time    Reading `json:"time"`    // when it happened
-	// Read is a path of the API, with an id of the body in braces. The answer is a member of the body under the
-	// name read.
+	// Read is a path of the API, with an id of the body in braces. The answer becomes the body's member read.
 	Read   string      `json:"read"`
 	Ignore []Condition `json:"ignore"` // events of the type that are not taken, each for a reason
 }
@@ -66,11 +61,10 @@ type Condition struct {
 	Reason string   `json:"reason"` // as the answer and the log say it
 }
 
-// Reading is where a value comes from: paths joined by |, of which the first that is there counts. Before
-// them may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text
-// (an amount in the currency's minor unit, as a number or a text), or "call" and a function's name. "with"
-// names the amount without which this one is left out. A bad value is left out; behind ! it refuses the
-// webhook.
+// Reading is where a value comes from: paths joined by |, of which the first that exists counts. Before them
+// may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text (an
+// amount in the currency's minor unit, as a number or a text), or "call" and a function's name. "with" names
+// the amount without which this one is left out. A bad value is left out; with a ! it refuses the webhook.
 type Reading struct {
 	As, Function, With string
 	Paths              []string
@@ -81,7 +75,7 @@ type Reading struct {
 // Functions are the names that "call" may name; package webhook has them.
 var Functions = []string{"refunded"}
 
-// UnmarshalText reads what is declared; check says what is wrong with it.
+// UnmarshalText reads a declaration, and accepts any: checkReading finds its mistakes.
 func (r *Reading) UnmarshalText(text []byte) error {
 	*r = Reading{text: string(text)}
 	rest, needed := strings.CutSuffix(r.text, "!")
@@ -100,7 +94,7 @@ func (r *Reading) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// form is what a value must be that is read in some way, and what it is then.
+// form is the rule for a value before it is read, and the rule for it afterwards.
 type form struct{ read, made pii.Rule }
 
 var forms = map[string]form{
@@ -109,7 +103,7 @@ var forms = map[string]form{
 	"call": {pii.Integer, pii.Amount},
 }
 
-// Rule is what a value must be to be read as a member of the rule that is given.
+// Rule is the rule that a value must meet to be read as a member with a rule.
 func (r Reading) Rule(member pii.Rule) pii.Rule {
 	if form, ok := forms[r.As]; ok {
 		return form.read
@@ -142,8 +136,7 @@ var (
 		`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
 )
 
-// readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts
-// have.
+// readProviders reads the folder's providers, and adds the built-in ones that fit its contracts.
 func (c *Catalog) readProviders(r *reader, files fs.FS) {
 	for file, p := range r.providers(files) {
 		r.checkProvider(file, p, c.Contracts)
@@ -159,7 +152,7 @@ func (c *Catalog) readProviders(r *reader, files fs.FS) {
 	}
 }
 
-// builtin are the program's own providers by their files, which every load looks at.
+// builtin are the program's own providers, by file.
 var builtin = sync.OnceValue(func() map[string]Provider { return newReader().providers(embedded) })
 
 func (r *reader) providers(files fs.FS) map[string]Provider {
@@ -200,36 +193,33 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Mappings)) {
-		used := false
+		used, at := false, join("mappings", name)
 		for _, eventType := range slices.Sorted(maps.Keys(p.Events)) {
 			if e := p.Events[eventType]; e.Mapping == name {
-				r.checkMapping(place, join("mappings", name), p.Mappings[name], contracts.Typed(p.Contract, e.Type),
-					e.Type, !used)
+				r.checkMapping(place, at, p.Mappings[name], contracts.Typed(p.Contract, e.Type), e.Type, !used)
 				used = true
 			}
 		}
-		require(used, join("mappings", name), "no event uses it")
+		require(used, at, "no event uses it")
 	}
 	for eventType, e := range p.Events {
 		at := join("events", eventType)
-		require(eventName.MatchString(eventType), at,
-			"must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
-		require(eventName.MatchString(e.Type) && contracts.Typed(p.Contract, e.Type) != nil, at+".type",
-			"is declared by no "+p.Contract+" contract")
+		require(anyCase.MatchString(eventType), at, nameRule)
+		declared := anyCase.MatchString(e.Type) && contracts.Typed(p.Contract, e.Type) != nil
+		require(declared, at+".type", "is declared by no "+p.Contract+" contract")
 		require(p.Mappings[e.Mapping] != nil, at+".mapping", "there is no mapping "+shown(e.Mapping))
 		r.checkReading(place, at+".time", e.Time, pii.Time)
 		for i, condition := range e.Ignore {
 			here := fmt.Sprintf("%s.ignore[%d]", at, i)
-			require(bodyPath.MatchString(condition.Path) && List(condition.Path) == "", here+".path",
-				"must be a path, of no list")
+			isPath := bodyPath.MatchString(condition.Path) && List(condition.Path) == ""
+			require(isPath, here+".path", "must be a path, of no list")
 			require((len(condition.Is) > 0) != (len(condition.Not) > 0), here, "must have is or not, and not both")
 			require(word.MatchString(condition.Reason), here+".reason", "must be a word")
 		}
 	}
 }
 
-// checkAPI checks where more of an event is read: always at the provider's own address, whatever a webhook
-// says.
+// checkAPI checks where more of an event is read: always at the provider's own address, never at a webhook's.
 func (r *reader) checkAPI(place string, p Provider) {
 	require := r.requirer(place)
 	if p.API != (API{}) {
@@ -237,8 +227,7 @@ func (r *reader) checkAPI(place string, p Provider) {
 		require(err == nil && at.Scheme == "https" && at.Host != "" && at.User == nil &&
 			!strings.ContainsAny(p.API.URL, "?#") && !strings.HasSuffix(at.Path, "/"),
 			"api.url", "must be an https address, without a query and a / at its end")
-		require(strings.Count(p.API.Authorization, "{key}") == 1, "api.authorization",
-			"must have {key} in it, once")
+		require(strings.Count(p.API.Authorization, "{key}") == 1, "api.authorization", "must have {key} once")
 	}
 	for eventType, e := range p.Events {
 		if e.Read == "" {
@@ -248,13 +237,11 @@ func (r *reader) checkAPI(place string, p Provider) {
 		require(readPath.MatchString(e.Read), at,
 			"must be a path of the API such as /orders/{data.order_id}, with paths of the body in braces")
 		require(p.API != (API{}), at, "the provider has no api")
-		takes := false
+		takes, ofAnswer := false, func(path string) bool { return strings.HasPrefix(path, "read.") }
 		for _, reading := range p.Mappings[e.Mapping] {
-			takes = takes || slices.ContainsFunc(reading.Paths, func(path string) bool {
-				return strings.HasPrefix(path, "read.")
-			})
+			takes = takes || slices.ContainsFunc(reading.Paths, ofAnswer)
 		}
-		require(takes, at, "its mapping takes nothing of what is read: no path begins with read.")
+		require(takes, at, "its mapping takes nothing of the answer: no path begins with read.")
 	}
 }
 
@@ -263,7 +250,7 @@ func (r *reader) checkMapping(
 	place, at string, members map[string]Reading, into *contract.Contract, eventType string, first bool,
 ) {
 	if into == nil {
-		return // that is told of the event
+		return // checkProvider reports the event
 	}
 	require := r.requirer(place)
 	said := func(ok bool, member, what string) { require(ok, join(at, member), what) }
@@ -295,9 +282,8 @@ func (r *reader) checkMapping(
 		}
 	}
 	for _, member := range slices.Sorted(maps.Keys(members)) {
-		reading := members[member]
-		said(reading.With == "" || amounts[reading.With], member,
-			shown(reading.With)+" is no amount of the mapping")
+		with, reading := members[member].With, members[member]
+		said(with == "" || amounts[with], member, shown(with)+" is no amount of the mapping")
 		said(!reading.amount() || currencies == 1, member, "an amount needs the one currency of its mapping")
 	}
 	for _, needed := range into.Required(eventType) {
@@ -305,8 +291,8 @@ func (r *reader) checkMapping(
 		touched, mapped := false, false
 		for member := range members {
 			touched = touched || strings.HasPrefix(member, parent+".")
-			mapped = mapped || member == needed || strings.HasPrefix(member, needed+".") ||
-				strings.HasPrefix(member, needed+"[].")
+			within := strings.HasPrefix(member, needed+".") || strings.HasPrefix(member, needed+"[].")
+			mapped = mapped || member == needed || within
 		}
 		require(mapped || !touched || parent == "", at, eventType+" needs "+needed+", which is not mapped")
 	}
@@ -318,21 +304,21 @@ func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule
 	if reading.text == "" {
 		return
 	}
-	require := r.requirer(place)
+	require := func(ok bool, what string) { r.requirer(place)(ok, at, what) }
 	for _, path := range reading.Paths {
-		require(bodyPath.MatchString(path) && strings.Count(path, "[]") <= 1, at,
+		require(bodyPath.MatchString(path) && strings.Count(path, "[]") <= 1,
 			"must be a path of the body such as data.lines[].price, perhaps with how it is read before it")
-		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]), at,
+		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]),
 			shown(path)+" holds free text, or is about a person: it does not leave ingest")
-		require(List(path) == List(reading.Paths[0]), at, "its paths are of several lists")
+		require(List(path) == List(reading.Paths[0]), "its paths are of several lists")
 	}
-	require(reading.As == "" || forms[reading.As].made == member, at,
-		reading.As+" does not make a value of the shape "+member.Name())
-	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at,
-		"no function has the name "+shown(reading.Function))
+	made := reading.As == "" || forms[reading.As].made == member
+	require(made, reading.As+" does not make a value of the shape "+member.Name())
+	known := reading.As != "call" || slices.Contains(Functions, reading.Function)
+	require(known, "no function has the name "+shown(reading.Function))
 }
 
-// Mapped is the contract and the event type that a source's event leaves ingest as.
+// Mapped is the contract and the event type of the message that a source's event becomes.
 func (c *Catalog) Mapped(s Source, eventType string) (format, mapped string, ok bool) {
 	p, declared := c.Providers[string(s.Scheme)]
 	if !declared {
@@ -342,7 +328,7 @@ func (c *Catalog) Mapped(s Source, eventType string) (format, mapped string, ok 
 	return p.Contract, e.Type, ok
 }
 
-// Signature is how what a source sends is signed.
+// Signature is how a source's webhooks are signed.
 func (c *Catalog) Signature(s Source) signature.Scheme {
 	if p, ok := c.Providers[string(s.Scheme)]; ok {
 		return p.Signature

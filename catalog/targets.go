@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,22 +14,19 @@ const targetsFile = "targets.yaml"
 
 // Target is a service that handlers post to.
 type Target struct {
-	Name        string `json:"-"`
-	Description string `json:"description"` // what the service does
-	// URLVariable names the environment variable with its address.
-	URLVariable    string `json:"url_variable"`
+	Name           string `json:"-"`
+	Description    string `json:"description"`     // what the service does
+	URLVariable    string `json:"url_variable"`    // names the environment variable with its address
 	SecretVariable string `json:"secret_variable"` // the environment variable with its secrets; the first signs
-	// Scheme is how a request is signed: generic or standard.
-	Scheme Scheme `json:"scheme"`
+	Scheme         Scheme `json:"scheme"`          // how a request is signed: generic or standard
 	// Internal is whether it may be at a private address; others are dialled at public ones alone.
 	Internal bool     `json:"internal"`
 	Timeouts Timeouts `json:"timeouts"` // how long one request may take
 	// Concurrency is how many requests one instance has under way at once; 0 is no limit.
-	Concurrency int `json:"concurrency"`
-	// RatePerSecond limits the requests of one instance; 0 is no limit.
-	RatePerSecond float64 `json:"rate_per_second"`
-	Burst         int     `json:"burst"`   // how many may go out at once
-	Breaker       Breaker `json:"breaker"` // when the target is left alone
+	Concurrency   int     `json:"concurrency"`
+	RatePerSecond float64 `json:"rate_per_second"` // limits the requests of one instance; 0 is no limit
+	Burst         int     `json:"burst"`           // how many may go out at once
+	Breaker       Breaker `json:"breaker"`         // when requests to it stop
 }
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
@@ -39,21 +35,20 @@ type Timeouts struct {
 	Total   time.Duration `json:"total"`   // for the whole request; below 600s
 }
 
-// Breaker leaves a target alone for Rest after Failures in a row; 0 is any number.
+// Breaker stops requests to a target for Rest after Failures in a row.
 type Breaker struct {
-	// how many in a row open it: then the target is left alone; 0 is any number
-	Failures int           `json:"failures"`
-	Rest     time.Duration `json:"rest"` // how long it is left alone
+	Failures int           `json:"failures"` // how many in a row open it; 0 is any number
+	Rest     time.Duration `json:"rest"`     // how long it stays open: no request is made
 }
 
 // Endpoints are the addresses that third parties register. The zero value is none.
 type Endpoints struct {
 	Timeouts Timeouts `json:"timeouts"` // how long one request may take
-	// requests to one endpoint under way at once, of one instance; 0 is no limit
+	// requests of one instance to an endpoint at once; 0 is no limit
 	Concurrency   int     `json:"concurrency"`
 	RatePerSecond float64 `json:"rate_per_second"` // to one endpoint, of one instance; 0 is no limit
 	Burst         int     `json:"burst"`           // how many may go out at once
-	Breaker       Breaker `json:"breaker"`         // when an endpoint is left alone
+	Breaker       Breaker `json:"breaker"`         // when requests to an endpoint stop
 	// Remembered is how many endpoints an instance keeps limits and breakers for.
 	Remembered int `json:"remembered"`
 	// DisableAfter is how long an endpoint may fail without a success before it is disabled.
@@ -62,7 +57,7 @@ type Endpoints struct {
 	OldSecretFor time.Duration `json:"old_secret_for"`
 }
 
-// Target is what an endpoint is to those who post to it.
+// Target is the target that every endpoint is.
 func (e Endpoints) Target() Target {
 	return Target{
 		Name: "endpoint", Scheme: SchemeStandard, Timeouts: e.Timeouts, Concurrency: e.Concurrency,
@@ -70,14 +65,13 @@ func (e Endpoints) Target() Target {
 	}
 }
 
-// Post is a handler without Go: it posts the event to a path of a target.
+// Post is a handler without Go code: it posts the event to a path of a target.
 type Post struct {
 	Target string `json:"target"` // a name of targets.yaml
 	Path   string `json:"path"`   // the path that is posted to
 	// Reconcile is the path, with {id}, that says by 200 whether the target has an event; empty: it need not.
 	Reconcile string `json:"reconcile"`
-	// Form is that of the body: of one event, or of all the attempts of a batch.
-	Form Form `json:"form"`
+	Form      Form   `json:"form"` // that of the body: of one event, or of all the attempts of a batch
 }
 
 // Form is how a post is written.
@@ -85,13 +79,11 @@ type Form string
 
 // The forms of a post.
 const (
-	// Single is a JSON object, of one event.
-	Single Form = ""
-	// Bulk is that of Elasticsearch's _bulk: an action and a document an event, or the action alone for a
+	Single Form = "" // a JSON object, of one event
+	// Bulk is that of Elasticsearch's _bulk: an action and a document for each event, or the action alone for a
 	// type that ends in .deleted. Tenant and ordering key name the document.
-	Bulk Form = "bulk"
-	// NDJSON is a line of JSON an event.
-	NDJSON Form = "ndjson"
+	Bulk   Form = "bulk"
+	NDJSON Form = "ndjson" // a line of JSON for each event
 )
 
 // handler is the name that a post has in the registry. No handler of Go can have it.
@@ -111,9 +103,7 @@ func (c *Catalog) Posts(pool string) []Post {
 			found[h.Name] = h.Post
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b Post) int {
-		return cmp.Compare(a.handler(), b.handler())
-	})
+	return byName(found)
 }
 
 // TargetsOf returns the targets that the enabled queues of the pool post to or call, by name.
@@ -126,7 +116,14 @@ func (c *Catalog) TargetsOf(pool string) []Target {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(needed), func(a, b Target) int { return cmp.Compare(a.Name, b.Name) })
+	return byName(needed)
+}
+
+func byName[T any](named map[string]T) (all []T) {
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		all = append(all, named[name])
+	}
+	return all
 }
 
 // Targets are the names of those that the handler posts to or calls.
@@ -141,17 +138,15 @@ func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
 	c.Targets = each(r, node, targetsFile, "targets", "target",
 		func(name string, t *Target, require requirer) {
 			t.Name = name
-			require(targetName.MatchString(t.Name), "name",
-				"must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+			require(label.MatchString(t.Name), "name", labelRule)
 			require(t.Description != "", "description", "is missing")
 			require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable),
 				"url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
 			require(secretVariable.MatchString(t.SecretVariable), "secret_variable",
 				"must be an environment variable that ends with _SECRET")
-			// A source's begins so.
 			require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable",
-				"must not begin with WEBHOOK_: who receives could sign as a sender")
-			require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
+				"must not begin with WEBHOOK_, as a source's: a receiver could sign as a sender")
+			oneOf(require, "scheme", t.Scheme, SchemeGeneric, SchemeStandard)
 			checkLimits(require, *t)
 		})
 }
@@ -169,18 +164,15 @@ func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
 	r.decode(tree, &c.Endpoints, place, "")
 	require, e := r.requirer(place), c.Endpoints
 	checkLimits(require, e.Target())
-	require(1 <= e.Remembered && e.Remembered <= 1e6, "remembered", "must be 1 to 1000000")
-	require(time.Hour <= e.DisableAfter && e.DisableAfter <= 90*24*time.Hour, "disable_after",
-		"must be 3600s to 7776000s")
-	require(time.Minute <= e.OldSecretFor && e.OldSecretFor <= 30*24*time.Hour, "old_secret_for",
-		"must be 60s to 2592000s")
+	within(require, "remembered", e.Remembered, 1, 1e6, "")
+	within(require, "disable_after", e.DisableAfter, time.Hour, 90*24*time.Hour, "")
+	within(require, "old_secret_for", e.OldSecretFor, time.Minute, 30*24*time.Hour, "")
 }
 
 var (
-	targetName     = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
 	urlVariable    = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_URL$`)
 	secretVariable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_SECRET$`)
-	// ownVariables end as a target's may, and are the programs'.
+	// ownVariables are variables of the programs that end as a target's may.
 	ownVariables = []string{"ALARM_URL", "PUSH_BASE_URL"}
 	postPath     = regexp.MustCompile(`^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$`)
 )
@@ -189,64 +181,60 @@ func checkLimits(require requirer, t Target) {
 	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect",
 		"must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
 	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
-	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency",
-		"must be 0, which is no limit, to 1000")
-	require(0 <= t.RatePerSecond && t.RatePerSecond <= 1e6, "rate_per_second",
-		"must be 0, which is no limit, to 1000000")
+	within(require, "concurrency", t.Concurrency, 0, maxConcurrency, noLimit)
+	within(require, "rate_per_second", t.RatePerSecond, 0, 1e6, noLimit)
 	require((t.RatePerSecond > 0) == (t.Burst > 0) && 0 <= t.Burst && t.Burst <= 1e6, "burst",
 		"must be 1 to 1000000 where rate_per_second is above 0, and only there")
-	require(0 <= t.Breaker.Failures && t.Breaker.Failures <= 1000, "breaker.failures",
-		"must be 0, which is any number, to 1000")
+	within(require, "breaker.failures", t.Breaker.Failures, 0, 1000, "which is any number")
 	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest",
 		"must be above 0s and at most 86400s where failures is above 0, and only there")
 }
 
-// checkPosts checks posts and batch of a queue; posts are those of the queues before.
+// checkPosts checks posts and batch of a queue; posts are those of the queues before, by the name of the
+// handler. Later entries of a path are held to the first.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
-	shortest := q.HandlerTimeout
-	// the first entry of a path is what the others are held to
+	require, shortest := r.requirer(place), q.HandlerTimeout
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
-		h := q.Handlers[eventType]
+		h, path := q.Handlers[eventType], handlerPath(eventType)
 		shortest = min(shortest, h.Timeout)
-		require := r.requirer(place)
 		for i, name := range h.Calls {
 			_, ok := c.Targets[name]
-			require(ok, handlerPath(eventType)+".calls", "no target has the name "+shown(name))
-			require(!slices.Contains(h.Calls[:i], name), handlerPath(eventType)+".calls",
-				"lists "+shown(name)+" twice")
+			require(ok, path+".calls", "no target has the name "+shown(name))
+			require(!slices.Contains(h.Calls[:i], name), path+".calls", "lists "+shown(name)+" twice")
 		}
 		if h.Post == (Post{}) {
 			continue
 		}
-		require(len(h.Calls) == 0, handlerPath(eventType)+".calls", "a post calls its target alone")
-		path := handlerPath(eventType) + ".post"
+		require(len(h.Calls) == 0, path+".calls", "a post calls its target alone")
+		require(len(h.Emits) == 0, path+".emits", "a post emits nothing")
+		path += ".post"
 		_, ok := c.Targets[h.Post.Target]
 		require(ok, path+".target", "no target has the name "+shown(h.Post.Target))
 		require(postPath.MatchString(h.Post.Path), path+".path",
 			"must be / and a segment of letters, digits and _ . -, up to nine times")
+		single, reconciled := h.Post.Form == Single, h.Post.Reconcile != ""
 		before, after, found := strings.Cut(h.Post.Reconcile, "/{id}")
-		require(h.Post.Reconcile == "" ||
-			(found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile",
+		found = found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)
+		require(found || !reconciled, path+".reconcile",
 			"must be a path like that, with {id} for one segment that is not its first")
-		require(len(h.Emits) == 0, handlerPath(eventType)+".emits", "a post emits nothing")
-		form := h.Post.Form
-		require(slices.Contains([]Form{Single, Bulk, NDJSON}, form), path+".form",
-			"must be bulk or ndjson, or left out")
-		require(form == Single || q.Batch != (Batch{}), path+".form", "is that of a batch, and the queue has none")
-		require(form != Bulk || q.Ordered(), path+".form",
+		known := slices.Contains([]Form{Single, Bulk, NDJSON}, h.Post.Form)
+		require(known, path+".form", "must be bulk or ndjson, or left out")
+		require(single || q.Batch != (Batch{}), path+".form", "is that of a batch, and the queue has none")
+		require(h.Post.Form != Bulk || q.Ordered(), path+".form",
 			"a bulk names documents by the ordering key, and the queue has none")
-		require(form == Single || h.Post.Reconcile == "", path+".reconcile",
-			"a batch is not asked about: the target applies the same line once")
-		other, twice := posts[h.Name]
-		require(!twice || other == h.Post, path+".reconcile",
+		require(single || !reconciled, path+".reconcile",
+			"must be left out for a batch: the target applies the same line once")
+		first, twice := posts[h.Name]
+		require(!twice || first == h.Post, path+".reconcile",
 			"must be the same in every entry that posts to this path, and so must the form")
 		if !twice {
 			posts[h.Name] = h.Post
 		}
 	}
-	b, require := q.Batch, r.requirer(place)
-	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size",
-		"must be 2 to concurrency: what is not handled at once cannot be gathered")
-	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && (b.Wait < shortest || shortest <= 0)),
-		"batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
+	if b := q.Batch; b != (Batch{}) {
+		require(2 <= b.Size && b.Size <= q.Concurrency, "batch.size",
+			"must be 2 to concurrency: a batch is gathered of messages that are handled at once")
+		require(0 < b.Wait && b.Wait <= time.Second && (b.Wait < shortest || shortest <= 0), "batch.wait",
+			"must be above 0s, at most 1s, and below the shortest timeout")
+	}
 }

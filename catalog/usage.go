@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 )
@@ -14,25 +13,21 @@ const (
 	// MaxUsage bounds a quota and a period's usage: every JSON reader keeps integers up to it exact.
 	MaxUsage     = 1<<53 - 1
 	maxThreshold = 1000
-	// Nobody bills a period later than a month after its end.
-	maxGrace = 31 * 24 * time.Hour
+	maxGrace     = 31 * 24 * time.Hour // no period is billed later than a month after its end
 )
 
-var meterName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
-
-// Usage says which usage is counted, and when somebody is warned of it.
+// Usage says which usage is counted, and at which shares of a quota a warning is emitted.
 type Usage struct {
 	// Grace is how long after the end of its period an event is still counted.
 	Grace time.Duration `json:"grace"`
 	// Ahead is how far ahead of our clock an event may say that it occurred.
 	Ahead time.Duration `json:"ahead"`
 	// Thresholds are the percents of a quota at which a warning is emitted, rising.
-	Thresholds []int64 `json:"thresholds"`
-	// Meters are those with a quota, by name.
-	Meters map[string]Meter `json:"-"`
+	Thresholds []int64          `json:"thresholds"`
+	Meters     map[string]Meter `json:"-"` // those with a quota, by name
 }
 
-// Meter is what of a meter somebody is warned of.
+// Meter is a kind of usage, with the quotas that warnings are about.
 type Meter struct {
 	Description string `json:"description"` // what is counted
 	// Quota is the allowance of a period, for the plans that are not in plans; 0 is none.
@@ -50,7 +45,7 @@ func (u Usage) QuotaOf(meter, plan string) int64 {
 	return m.Quota
 }
 
-// readUsage: a folder without the file has the built-in limits, and no meters.
+// readUsage reads the file; a folder without it has the built-in limits, and no meters.
 func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	_, err := fs.Stat(files, usageFile)
 	absent := errors.Is(err, fs.ErrNotExist)
@@ -67,8 +62,8 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 		tree, _ := r.branch(node, usageFile, "usage")
 		r.decode(tree, &c.Usage, usageFile, "usage")
 		require, u := r.requirer(usageFile), c.Usage
-		require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
-		require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
+		require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", "must be above 0s and at most 2678400s")
+		within(require, "usage.ahead", u.Ahead, 0, time.Hour, "")
 		require(len(u.Thresholds) > 0 && rises(u.Thresholds), "usage.thresholds",
 			"must list percents of 1 to 1000, each above the one before")
 	}
@@ -77,14 +72,13 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	}
 	c.Usage.Meters = each(r, file["meters"], usageFile, "meters", "meter",
 		func(name string, m *Meter, require requirer) {
-			require(meterName.MatchString(name), "name",
-				"must be at most 64 of letters, digits and . _ -, and begin with a letter")
+			require(anyCase.MatchString(name), "name", nameRule)
 			require(m.Description != "", "description", "is missing")
-			require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
+			within(require, "quota", m.Quota, 0, MaxUsage, "which is none")
 			for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
-				require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
-				require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan),
-					"must be 0, which is none, to 9007199254740991")
+				path := join("plans", plan)
+				require(productID.MatchString(plan), path, "must be the id of a product")
+				within(require, path, m.Plans[plan], 0, MaxUsage, "which is none")
 			}
 		})
 }

@@ -190,8 +190,8 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	}
 }
 
-// Whatever is named: what runs was named and enabled, what is routed or emitted to runs, and
-// no target is needed that the whole catalog does not need.
+// Only named and enabled queues run, routes and emissions go to queues that run, and no further target is
+// needed.
 func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
@@ -274,9 +274,48 @@ func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 
 func set(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
-// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be
-// a grant that nobody misses, or one that nobody gives.
-func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
+// grants are the services that may publish on a topic, by its id.
+type grants map[string][]string
+
+func (g grants) add(topic string, services any) {
+	if text := strings.Fields(strings.Trim(fmt.Sprint(services), "[]")); len(text) > 0 {
+		g[topic] = text
+	}
+}
+
+// requireSameQueue compares what Terraform has of a queue with Go's, and collects the grants.
+func requireSameQueue(t *testing.T, q catalog.Queue, whole, have map[string]any, granted grants) {
+	t.Helper()
+	var emits, handlers []string
+	for _, h := range q.Handlers {
+		emits = append(emits, h.Emits...)
+		if h.Post == (catalog.Post{}) {
+			handlers = append(handlers, h.Name)
+		}
+	}
+	for name, want := range map[string][]string{"emits": emits, "handlers": handlers} {
+		require.ElementsMatch(t, set(want), have[name], "%s of %s", name, q.ID)
+	}
+	require.Equal(t, q.SharedTopic, have["shared_topic"], q.ID)
+	granted.add(q.Topic(), have["publishers"])
+	if q.Enabled && !q.DeadLetter.Drop { // modules/queue grants it to each queue's worker
+		granted.add(q.DeadLetter.Topic, catalog.WorkerOf(q.Pool))
+	}
+	for _, compared := range []string{"emits", "handlers", "shared_topic", "publishers"} {
+		delete(have, compared)
+	}
+	for name, value := range have {
+		if reflect.TypeOf(value).Kind() == reflect.Map {
+			require.Subset(t, whole[name], value, "%s of %s", name, q.ID)
+			continue
+		}
+		require.Equal(t, whole[name], value, "%s of %s", name, q.ID)
+	}
+}
+
+// Terraform reads the catalog as Go does, and makes the grants that the doctor looks for: where a topic
+// differs, a grant is missing or superfluous.
+func TestTerraformHasTheCatalogAndTheGrantsOfGo(t *testing.T) {
 	t.Parallel()
 	emulatortest.NeedsTerraform(t)
 	orders := []string{
@@ -313,47 +352,18 @@ func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
 			Sources map[string]any
 		}
 		require.NoError(t, json.Unmarshal(filetest.Must(c.JSON())(t), &whole))
-		granted := map[string][]string{}
-		grant := func(topic string, services any) {
-			if text := strings.Fields(strings.Trim(fmt.Sprint(services), "[]")); len(text) > 0 {
-				granted[topic] = text
-			}
-		}
+		granted := grants{}
 		require.Len(t, read.Queues, len(c.Queues))
 		for i, q := range c.Queues {
 			have, is := read.Queues[q.ID].(map[string]any)
 			require.True(t, is, q.ID)
-			var emits, handlers []string
-			for _, h := range q.Handlers {
-				emits = append(emits, h.Emits...)
-				if h.Post == (catalog.Post{}) {
-					handlers = append(handlers, h.Name)
-				}
-			}
-			for name, want := range map[string][]string{"emits": emits, "handlers": handlers} {
-				require.ElementsMatch(t, set(want), have[name], "%s of %s", name, q.ID)
-			}
-			require.Equal(t, q.SharedTopic, have["shared_topic"], q.ID)
-			grant(q.Topic(), have["publishers"])
-			if q.Enabled && !q.DeadLetter.Drop { // modules/queue grants it to each queue's worker
-				grant(q.DeadLetter.Topic, catalog.WorkerOf(q.Pool))
-			}
-			for _, compared := range []string{"emits", "handlers", "shared_topic", "publishers"} {
-				delete(have, compared)
-			}
-			for name, value := range have {
-				if reflect.TypeOf(value).Kind() == reflect.Map {
-					require.Subset(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
-					continue
-				}
-				require.Equal(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
-			}
+			requireSameQueue(t, q, whole.Queues[i], have, granted)
 		}
 		for topic, of := range read.Topics {
-			grant(topic, of.Publishers)
+			granted.add(topic, of.Publishers)
 		}
 		require.NotEmpty(t, granted)
-		require.Equal(t, granted, c.Publishers())
+		require.Equal(t, map[string][]string(granted), c.Publishers())
 		require.Equal(t, slices.Sorted(maps.Keys(whole.Sources)), slices.Sorted(maps.Keys(read.Sources)))
 		for name, source := range read.Sources {
 			require.Subset(t, whole.Sources[name], source)

@@ -9,55 +9,53 @@ import (
 	"billhook/internal/retry"
 )
 
-// Words says what the catalog declares of the queue, a sentence for each of its rules.
+// Words is the queue's declaration as sentences, one for each of its rules.
 func (q Queue) Words() (words []string) {
 	add := func(when bool, format string, args ...any) {
 		if when {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	keys := make([]string, len(q.Bindings))
+	taken := fmt.Sprintf("It takes %s messages of topic %s", q.Contract, q.Topic())
 	for i, key := range q.Bindings {
-		keys[i] = string(key)
+		taken += []string{" with the routing keys ", ", "}[min(i, 1)] + string(key)
 	}
-	add(len(keys) == 0, "It takes %s messages of topic %s.", q.Contract, q.Topic())
-	add(len(keys) > 0, "It takes %s messages of topic %s with the routing keys %s.", q.Contract, q.Topic(),
-		strings.Join(keys, ", "))
+	add(true, "%s.", taken)
 	add(!q.Ordered(), "Messages are handled in any order.")
-	add(q.Ordered(), "Messages of one key follow each other. The key is the %s.",
-		strings.Join(q.OrderingKey, ", else the "))
+	key := strings.Join(q.OrderingKey, ", else the ")
+	add(q.Ordered(), "Messages of one key are handled in order. The key is the %s.", key)
 	add(true, "%s", attemptWords(q.MaxAttempts, q.Backoff))
 	add(q.ShortWaits, "The catalog declares longer waits: this run has shortened them.")
-	add(true, "An attempt may take %s. Of a worker that is gone the broker delivers again after %s, and the "+
-		"event is free again after %s.", span(q.HandlerTimeout), span(q.AckDeadline), span(q.Lease))
+	add(true,
+		"An attempt may take %s. If a worker dies, the broker delivers again after %s, and another attempt "+
+			"may begin after %s.", span(q.HandlerTimeout), span(q.AckDeadline), span(q.Lease))
 	add(q.MessageTTL > 0, "A message that is older than %s is dropped.", span(q.MessageTTL))
 	add(true, "The broker keeps a message that nobody has taken for %s.", span(q.MessageRetention))
-	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor),
-		strings.ReplaceAll(string(q.DedupeBy), "_", " "))
+	id := strings.ReplaceAll(string(q.DedupeBy), "_", " ")
+	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor), id)
 	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
 	d := q.DeadLetter
 	add(d.Drop, "A message that cannot be handled is dropped and counted: the queue keeps no dead letters.")
 	add(!d.Drop, "A message that cannot be handled becomes a dead letter on %s, and is kept there for %s.",
 		d.Topic, span(d.Retention))
 	add(!d.Drop && d.OldestAlert == 0, "An alert fires above %d open dead letters.", d.AlertAbove)
-	add(!d.Drop && d.OldestAlert > 0, "An alert fires above %d open dead letters, or where the oldest is "+
-		"older than %s.", d.AlertAbove, span(d.OldestAlert))
+	add(!d.Drop && d.OldestAlert > 0, "An alert fires above %d open dead letters, or if one is older than %s.",
+		d.AlertAbove, span(d.OldestAlert))
 	add(q.OnCorrected == Accept,
 		"Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
-	add(q.FourEyes, "What is done to its dead letters takes two people.")
+	add(q.FourEyes, "A change of its dead letters takes two people.")
 	add(true, "It is served by pool %s, on at most %d instances, each with up to %d messages at once.", q.Pool,
 		q.MaxInstances, q.Concurrency)
-	add(q.MinInstances > 0, "It is to have at least %d: a deployment keeps so many where worker.keeps is "+
-		"catalog, else one at the most.", q.MinInstances)
+	add(q.MinInstances > 0,
+		"At least %d should run: a deployment keeps them if worker.keeps is catalog, else one.",
+		q.MinInstances)
 	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)
 	add(q.Charges(), "A producer signs the path with the message.")
 	add(q.Rate.PerSecond > 0, "The webhook service takes up to %d messages a second for it.", q.Rate.PerSecond)
-	add(q.Rate.PerUser > 0, "The webhook service takes up to %d messages a second for it of one user.",
-		q.Rate.PerUser)
-	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore,
-		"Where more than %d messages wait in the broker the webhook service refuses more.", q.MaxBacklog.Messages)
-	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == AlertAlone,
-		"Where more than %d messages wait in the broker an alert fires.", q.MaxBacklog.Messages)
+	add(q.Rate.PerUser > 0, "It takes up to %d messages a second of one user.", q.Rate.PerUser)
+	full := map[OnFull]string{RefuseMore: "the webhook service refuses more", AlertAlone: "an alert fires"}
+	add(q.MaxBacklog.Messages > 0, "If more than %d messages wait in the broker, %s.", q.MaxBacklog.Messages,
+		full[q.MaxBacklog.OnFull])
 	return words
 }
 
@@ -80,7 +78,7 @@ func attemptWords(attempts int, wait retry.Policy) string {
 	return text + "."
 }
 
-// span is a duration as people say it: 90s, 10m, 36h, 7d.
+// span is a duration for people: 90s, 10m, 36h, 7d.
 func span(d time.Duration) string {
 	for _, unit := range []struct {
 		of   time.Duration

@@ -19,7 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What YAML readers disagree about is refused: Go and Terraform must see the same values.
+// Scalars that YAML readers disagree about are refused: Go and Terraform must see the same values.
 var (
 	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
@@ -53,29 +53,27 @@ func document(data []byte) (*yaml.Node, error) {
 	return node.Content[0], nil
 }
 
-// reader turns nodes into values, and collects what is wrong with them by place and path.
+// reader turns nodes into values, and collects their mistakes by place and path.
 type reader struct {
-	mistakes []*Mistake
-	// inherited are mistakes of queues that may be those of the defaults.
-	inherited []inherited
+	mistakes  []*Mistake
+	inherited []inherited // mistakes of queues that may be those of the defaults
 	lines     lines
-	// unread holds place and path of each value that could not be read: later checks skip it.
-	unread map[string]bool
+	unread    map[string]bool // place and path of each value that could not be read: later checks skip it
 }
 
 func newReader() *reader { return &reader{unread: map[string]bool{}, lines: lines{}} }
 
 // wrong records a mistake about a value, unless that value could not be read.
 func (r *reader) wrong(place, path, what string) {
-	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) &&
-		r.isUnread(queuesFile, "defaults."+path)) {
+	ofQueue := strings.HasPrefix(place, queuePlace)
+	if r.isUnread(place, path) || (ofQueue && r.isUnread(queuesFile, "defaults."+path)) {
 		return
 	}
-	if strings.HasPrefix(place, queuePlace) && path != "" && r.lines[place+": "+path] == 0 {
+	if ofQueue && path != "" && r.lines[place+": "+path] == 0 {
 		r.inherited = append(r.inherited, inherited{place, path, what})
 		return
 	}
-	r.tell(place, path, what)
+	r.report(place, path, what)
 }
 
 // isUnread reports whether the value at path, or one that it is part of, could not be read.
@@ -94,7 +92,7 @@ func (r *reader) unreadable(place, path, what string) {
 	r.unread[place+": "+path] = true
 }
 
-// tree returns the node as a map, a list or a scalar of JSON, without what is refused.
+// tree returns the node as a map, a list or a scalar of JSON, without the parts that are refused.
 func (r *reader) tree(node *yaml.Node, place, path string) any {
 	if what := ambiguity(node); what != "" {
 		r.unreadable(place, path, what)
@@ -112,8 +110,9 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 	case yaml.SequenceNode:
 		items := []any{}
 		for i, item := range node.Content {
-			r.note(place, fmt.Sprintf("%s[%d]", path, i), item.Line)
-			if value := r.tree(item, place, fmt.Sprintf("%s[%d]", path, i)); value != nil {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			r.note(place, at, item.Line)
+			if value := r.tree(item, place, at); value != nil {
 				items = append(items, value)
 			}
 		}
@@ -148,15 +147,13 @@ func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, valu
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		key := node.Content[i]
-		r.note(place, join(path, key.Value), key.Line)
+		key, at := node.Content[i], join(path, node.Content[i].Value)
+		r.note(place, at, key.Line)
 		switch what := ambiguity(key); {
-		case what != "":
-			r.unreadable(place, join(path, key.Value), what)
-		case key.Kind != yaml.ScalarNode:
-			r.unreadable(place, join(path, key.Value), keyRule)
+		case what != "" || key.Kind != yaml.ScalarNode:
+			r.unreadable(place, at, cmp.Or(what, keyRule))
 		case seen[key.Value]:
-			r.wrong(place, join(path, key.Value), "the key stands here twice")
+			r.wrong(place, at, "the key stands here twice")
 		default:
 			seen[key.Value] = true
 			visit(key, node.Content[i+1])
@@ -208,7 +205,7 @@ func (r *reader) decode(tree, v any, place, path string) {
 				delete(entries, token)
 			}
 		}
-		r.tell(place, at, wanted(mistake))
+		r.report(place, at, wanted(mistake))
 		r.unread[place+": "+at] = true
 	}
 }
@@ -223,9 +220,9 @@ func wanted(mistake *json.SemanticError) string {
 	if errors.Is(mistake.Err, errTerms) {
 		return errTerms.Error()
 	}
+	const whole = "a whole number"
 	return "must be " + map[reflect.Kind]string{
-		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number",
-		reflect.Int64:   "a whole number",
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: whole, reflect.Int64: whole,
 		reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
 	}[mistake.GoType.Kind()]
 }

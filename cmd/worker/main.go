@@ -61,28 +61,23 @@ func help(getenv func(string) string) env.Help {
 		About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.",
 		Own:   env.Variables[config](),
 	}
-	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
-	cat := cfg.Shown()
-	told := map[string]bool{}
-	tell := func(v env.Variable) {
-		if !told[v.Name] && v.Name != "" {
-			h.Catalog = append(h.Catalog, v)
-		}
-		told[v.Name] = true
-	}
-	targets := cat.TargetsOf(cfg.Pool)
+	cfg, _ := env.Parse[config](getenv) // the start reports what cannot be read
+	targets := cfg.Shown().TargetsOf(cfg.Pool)
 	if cfg.Serves == worker.ServesPeople {
 		targets = nil
 	}
-	for _, t := range targets {
-		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
+	add := func(v env.Variable) {
+		known := slices.ContainsFunc(h.Catalog, func(other env.Variable) bool { return other.Name == v.Name })
+		if v.Name != "" && !known {
+			h.Catalog = append(h.Catalog, v)
+		}
 	}
 	for _, t := range targets {
-		tell(env.Variable{
-			Name: t.SecretVariable, Required: true, Secret: true,
-			About: "the secrets that sign what is posted to targets, comma-separated: the first signs, with at " +
-				"least 24 bytes",
-		})
+		add(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
+	}
+	const about = "the secrets for requests to targets, comma-separated: the first, of 24 bytes or more, signs"
+	for _, t := range targets {
+		add(env.Variable{Name: t.SecretVariable, About: about, Required: true, Secret: true})
 	}
 	return h
 }
@@ -108,8 +103,8 @@ func (c config) Check() error {
 		all.add(c.PushPoolURLs[pool] == "", "PUSH_POOL_ACCOUNTS: names a pool that PUSH_POOL_URLS does not")
 	}
 	audience, allowed := strings.TrimSpace(c.OpsAudience) != "", len(c.OpsAllow) > 0
-	all.add(audience != allowed && !auth.IsProxied(c.OpsAudience),
-		"OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
+	unpaired := audience != allowed && !auth.IsProxied(c.OpsAudience)
+	all.add(unpaired, "OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
 	for i, email := range c.OpsAllow {
 		all.add(!auth.IsAddress(email), "OPS_ALLOW: entry %d is no e-mail address", i+1)
 	}
@@ -121,9 +116,9 @@ func (c config) Check() error {
 		all.add(c.PushBaseURL != "", "PUSH_BASE_URL: not with SERVES=pushes, where nobody pauses queues")
 	case worker.ServesPeople:
 		all.add(!asked && !c.Emulated(),
-			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people, else nobody is let in")
-		all.add(c.AlarmQueue+c.AlarmURL+c.AlarmAccount != "",
-			"ALARM_QUEUE: not with SERVES=people, which keeps no message")
+			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people, else nobody has access")
+		alarm := c.AlarmQueue+c.AlarmURL+c.AlarmAccount != ""
+		all.add(alarm, "ALARM_QUEUE: not with SERVES=people, which keeps no message")
 		all.add(c.PushBaseURL != "" && !c.Emulated() && (c.PushAudience == "" || c.PushServiceAccount == ""),
 			"PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT: required with PUSH_BASE_URL, to resume a queue")
 		return errors.Join(all...)
@@ -152,22 +147,22 @@ func (c config) checkAlarm() (all mistakes) {
 	isSet := c.AlarmQueue != ""
 	all.add((c.AlarmURL != "") != isSet || (c.AlarmAccount != "") != isSet,
 		"ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none")
-	all.add(isSet && !queueName.MatchString(c.AlarmQueue),
-		"ALARM_QUEUE: must be projects/P/locations/L/queues/Q")
+	named := queueName.MatchString(c.AlarmQueue)
+	all.add(isSet && !named, "ALARM_QUEUE: must be projects/P/locations/L/queues/Q")
 	base, err := url.Parse(c.AlarmURL)
 	all.add(c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host),
 		"ALARM_URL: must be https://host, without a path")
-	all.add(c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount),
-		"ALARM_SERVICE_ACCOUNT: is no e-mail address")
+	address := auth.IsAddress(c.AlarmAccount)
+	all.add(c.AlarmAccount != "" && !address, "ALARM_SERVICE_ACCOUNT: is no e-mail address")
 	return all
 }
 
-// instanceOf names this process in logs and in the attempts of events: by the revision, which Cloud
-// Run sets in K_REVISION and which is empty elsewhere, and by a part that tells its instances apart.
+// instanceOf names this process in logs and in the attempts of events: by the revision, which Cloud Run sets
+// in K_REVISION and which is empty elsewhere, and by a random part for each instance.
 func instanceOf(revision, chance string) string { return strings.TrimPrefix(revision+"-"+chance, "-") }
 
-// links lead people to Google's pages about an event: what this installation's services, by the name that
-// their revisions begin with, have logged of it, and its traces. An emulator has none.
+// links are Google's pages about an event: the log lines of this installation's services, by the prefix of
+// their revisions, and its traces. An emulator has none.
 func (c config) links(revision string) events.Links {
 	if c.Emulated() {
 		return events.Links{}
@@ -201,8 +196,7 @@ func (c config) access() (access.Access, error) {
 	return access, nil
 }
 
-// only narrows the catalog to the queues that this deployment runs. A pool that is left without
-// one has no use.
+// only narrows the catalog to the queues that this deployment runs. A pool without one is refused.
 func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	narrowed, err := cat.Only(c.Queues)
 	among := cat
@@ -228,10 +222,9 @@ func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeI
 	for pool, address := range c.PushPoolURLs {
 		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
 	}
-	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
-		Names: c.Names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience,
-		PushServiceAccount: c.PushServiceAccount, Emulator: c.Emulated(),
-	})
+	target := pubsub.Target{Names: c.Names(), PushBaseURL: c.PushBaseURL, Pools: pools, Emulator: c.Emulated()}
+	target.PushAudience, target.PushServiceAccount = c.PushAudience, c.PushServiceAccount
+	opened, err := pubsub.NewSwitch(ctx, target)
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
 	}
@@ -259,14 +252,13 @@ func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func()
 		parts.AfterFunc = alarm.AfterFunc
 	default:
 		parts.Log.LogAttrs(ctx, slog.LevelWarn,
-			"no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
+			"no alarm: without ALARM_QUEUE the scheduler releases kept messages, once a minute")
 	}
 	return func() error { return nil }, nil
 }
 
-func (c config) load(
-	getenv func(string) string,
-) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
+// load returns the catalog of this deployment, its targets, and the pool that the files name for the tasks.
+func (c config) load(getenv func(string) string) (*catalog.Catalog, delivery.Targets, string, error) {
 	whole, err := catalog.Load(c.CatalogDir)
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("CATALOG_DIR: %w", err)
@@ -274,13 +266,14 @@ func (c config) load(
 	if c.Serves == worker.ServesPeople {
 		c.Pool = "" // people see all queues
 	}
-	if cat, err = c.only(whole); err != nil {
+	cat, err := c.only(whole)
+	if err != nil {
 		return nil, nil, "", err
 	}
 	if c.Serves == worker.ServesPeople {
 		return cat, nil, whole.TasksPool, worker.Check(cat, "")
 	}
-	targets, err = delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
+	targets, err := delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
 		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
 	}, time.Now)
 	return cat, targets, whole.TasksPool, errors.Join(err, worker.Check(cat, c.Pool))
@@ -322,10 +315,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer func() { _ = publisher.Close(); _ = documents.Close() }() // every publish has been answered
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
-		Catalog: cat, Serves: cfg.Serves, Targets: targets, Pool: cfg.Pool,
-		Store: documents, SealLag: documents.Lag(), Publisher: publisher,
-		Authenticator: verifier,
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
+		Catalog: cat, Serves: cfg.Serves, Targets: targets, Pool: cfg.Pool, Store: documents,
+		SealLag: documents.Lag(), Publisher: publisher, Authenticator: verifier, Access: access, Log: log,
+		Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]),
 		Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")),
 		Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
@@ -335,7 +327,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		if err != nil {
 			return err
 		}
-		defer func() { _ = copies.Close() }() // what is not copied has its to-do
+		defer func() { _ = copies.Close() }() // a task makes the copies that are missing
 		parts.Mirror(copies, cfg.MainDatabase())
 	}
 	if !people && !cfg.Emulated() { // an emulator counts nothing
@@ -359,7 +351,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	if !people {
 		served.Start()
-		defer served.Close() // what it has counted in the drain too
+		defer served.Close() // after the drain, with its counts
 	}
 	server := serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}
 	return cfg.Serve(ctx, server, cfg.Port, served, metrics)

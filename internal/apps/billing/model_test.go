@@ -196,99 +196,110 @@ func (s *shop) requireBooks(t *rapid.T, plain model, uids []string) {
 	}
 }
 
+// history is a shop, and the model that follows it.
+type history struct {
+	*shop
+	plain model
+	uids  []string
+	links bool // whether people link customers
+}
+
+func (h *history) event(t *rapid.T) {
+	if !h.links {
+		h.points.Mappings = nil // also that of another instance
+	}
+	f, handle := drawFact(t, h.customer, h.uids), h.points.Reverse
+	if f.kind == "order.paid" {
+		handle = h.points.Credit
+	}
+	result, err := h.run(handle, f.event(h.customer))
+	want := h.plain.expect(f) // from the state when its commit succeeded
+	switch {
+	case errors.Is(err, errLost):
+	case !h.links:
+		require.Equal(t, retry.Decide(want.err), retry.Decide(err))
+		require.Equal(t, want.result, result)
+	case err != nil:
+		require.Zero(t, want.change, "%v", err)
+		return
+	}
+	h.plain.apply(f, want)
+}
+
+func (h *history) drawLink(t *rapid.T) customers.LinkCustomer {
+	return h.link(rapid.SampledFrom(h.uids).Draw(t, "to"))
+}
+
+// either is an event, a link or an unlink.
+func (h *history) either(t *rapid.T) {
+	if !h.links || rapid.Bool().Draw(t, "event") {
+		h.event(t)
+		return
+	}
+	var err error
+	if c := h.drawLink(t); rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
+		unlink := customers.UnlinkCustomer{CustomerOf: c.CustomerOf, Edit: c.Edit}
+		_, err = h.operator.Unlink(context.Background(), ada, unlink)
+	} else {
+		_, err = h.operator.Link(context.Background(), ada, c)
+	}
+	if err != nil {
+		require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) ||
+			errors.Is(err, errLost), "%v", err)
+	}
+}
+
+func (h *history) linked(t *rapid.T) {
+	if !h.links {
+		t.Skip("nobody is linked")
+	}
+	c := h.drawLink(t)
+	require.Zero(t, filetest.Must(h.operator.Link(context.Background(), ada, c))(t).Left)
+	require.Zero(t, h.balance(t, ledger.CustomerPoints(h.customer)))
+	require.Equal(t, c.UID, h.uid(t))
+}
+
+// interrupt runs others before one of the next commits of either.
+func (h *history) interrupt(t *rapid.T, others func()) {
+	h.nth, h.before = rapid.IntRange(1, 3).Draw(t, "nth"), others
+	h.either(t)
+	h.before = nil
+}
+
 // Events and links come in the middle of one another's commits, with answers lost and instances replaced.
-// Nothing remembers which events were seen: the chains alone must do.
+// No idempotency records are kept: the chains alone must prevent a second credit.
 func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
 	rapid.Check(t, func(t *rapid.T) {
-		s, plain := shopOn(db), model{}
-		uids := []string{s.customer + "-u1", s.customer + "-u2"}
-		links := rapid.Bool().Draw(t, "anybody is linked")
-		s.requireRules(t)
-		event := func(t *rapid.T) {
-			if !links {
-				s.points.Mappings = nil // also that of another instance
-			}
-			f, h := drawFact(t, s.customer, uids), s.points.Reverse
-			if f.kind == "order.paid" {
-				h = s.points.Credit
-			}
-			// What it meets is what is there when its commit succeeds, not now.
-			result, err := s.run(h, f.event(s.customer))
-			want := plain.expect(f)
-			switch {
-			case errors.Is(err, errLost):
-			case !links:
-				require.Equal(t, retry.Decide(want.err), retry.Decide(err))
-				require.Equal(t, want.result, result)
-			case err != nil:
-				require.Zero(t, want.change, "%v", err)
-				return
-			}
-			plain.apply(f, want)
-		}
-		drawChange := func(t *rapid.T) customers.LinkCustomer {
-			return s.link(rapid.SampledFrom(uids).Draw(t, "to"))
-		}
-		either := func(t *rapid.T) {
-			if !links || rapid.Bool().Draw(t, "event") {
-				event(t)
-				return
-			}
-			var err error
-			if c := drawChange(t); rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
-				_, err = s.operator.Unlink(context.Background(), ada,
-					customers.UnlinkCustomer{CustomerOf: c.CustomerOf, Edit: c.Edit})
-			} else {
-				_, err = s.operator.Link(context.Background(), ada, c)
-			}
-			if err != nil {
-				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) ||
-					errors.Is(err, errLost), "%v", err)
-			}
-		}
+		h := &history{shop: shopOn(db), plain: model{}, links: rapid.Bool().Draw(t, "people link customers")}
+		h.uids = []string{h.customer + "-u1", h.customer + "-u2"}
+		h.requireRules(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"one":   either,
-			"event": event,
-			"a link": func(t *rapid.T) {
-				if !links {
-					t.Skip("nobody is linked")
-				}
-				c := drawChange(t)
-				require.Zero(t, filetest.Must(s.operator.Link(context.Background(), ada, c))(t).Left)
-				require.Zero(t, s.balance(t, ledger.CustomerPoints(s.customer)))
-				require.Equal(t, c.UID, s.uid(t))
-			},
+			"one": h.either, "event": h.event, "a link": h.linked,
 			"some in the middle of another": func(t *rapid.T) {
-				s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
-				s.before = func() {
+				h.interrupt(t, func() {
 					for range rapid.IntRange(1, 2).Draw(t, "some") {
-						s.lose = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "lose")
-						either(t)
+						h.lose = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "lose")
+						h.either(t)
 					}
-					s.lose = 0
-				}
-				either(t)
-				s.before = nil
+					h.lose = 0
+				})
 			},
 			"one in the middle of one in the middle of another": func(t *rapid.T) {
-				s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
-				s.before = func() {
-					s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
-					s.before = func() { either(t) }
-					either(t)
-				}
-				either(t)
-				s.before = nil
+				h.interrupt(t, func() {
+					h.nth = rapid.IntRange(1, 3).Draw(t, "nth")
+					h.before = func() { h.either(t) }
+					h.either(t)
+				})
 			},
 			"an answer that is lost": func(t *rapid.T) {
-				s.lose = rapid.IntRange(1, 2).Draw(t, "lose")
-				either(t)
-				s.lose = 0
+				h.lose = rapid.IntRange(1, 2).Draw(t, "lose")
+				h.either(t)
+				h.lose = 0
 			},
-			"another instance": func(*rapid.T) { s.reopen() },
-			"":                 func(t *rapid.T) { s.requireBooks(t, plain, uids) },
+			"another instance": func(*rapid.T) { h.reopen() },
+			"":                 func(t *rapid.T) { h.requireBooks(t, h.plain, h.uids) },
 		})
 	})
 }

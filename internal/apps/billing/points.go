@@ -1,6 +1,7 @@
-// Package billing owns what each billing event does: how many points an order is worth and to whom, what a
-// refund or a chargeback takes back, and what is kept and told of a subscription. It refuses to commit,
-// retry, or remember events, and never guesses: an amount that it cannot compute exactly is a dead letter.
+// Package billing owns the effect of each billing event: the points that an order credits, and to whom; those
+// that a refund or a chargeback takes back; and the record and the update of a subscription. It never
+// commits, retries or remembers events, and never guesses: an amount that it cannot compute exactly is a dead
+// letter.
 package billing
 
 import (
@@ -42,16 +43,14 @@ const chargeback = "order.chargeback"
 type Points struct {
 	Store store.Querier
 	Now   func() time.Time
-	// PointsOf returns what one piece of a tenant's product is worth; known reports whether orders may name it.
-	// An error means that this is not known now, or wraps products.ErrBroken.
+	// PointsOf returns the points of one piece of a tenant's product; known reports whether orders may name it.
+	// The error wraps products.ErrBroken, or is the store's.
 	PointsOf func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
-	// Mappings learn from paid orders which user a customer is; nil: no mapping is learned.
-	Mappings *customers.Mappings
-	// Orders are the queues that hear of each order of the shop that is paid; there need not be one.
-	Orders []string
+	Mappings *customers.Mappings // learn from paid orders which user a customer is; nil: none is learned
+	Orders   []string            // the queues that get an event of each paid order of the shop; may be empty
 }
 
-// payment tells that an order of the shop is paid, and by which order of the provider.
+// payment is the data of the event that an order of the shop is paid, by an order of the provider.
 type payment struct {
 	OrderID   string `json:"order_id"`
 	PaymentID string `json:"payment_id"`
@@ -65,51 +64,47 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
 
-// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is
-// worth now times the quantity, and nothing that a sender could set. The order's total is kept for refunds.
-// An order of the shop that its checkout names is confirmed, and one that names its customer and a uid
-// teaches who the customer is, in the same commit. A first try reads nothing: the entry's id follows from the
-// order, so the store refuses a second credit. A further try looks, and accepts the credit that is there if
-// it is the same.
-func (p Points) Credit(
-	ctx context.Context, event handler.Event, body *contract.Payment,
-) (handler.Effect, error) {
-	order := body.Data.Order
+// Credit gives a paid order's points to its user, else to its customer: for each item the quantity times the
+// points that its product has now, and nothing that a sender could set. The order's total is kept for
+// refunds. The same commit confirms the shop's order, and maps the customer to the uid, where the order names
+// them. A first try reads nothing: the entry's id follows from the order, so the store refuses a second
+// credit. A further try reads, and accepts an existing credit if it is the same.
+func (p Points) Credit(ctx context.Context, e handler.Event, in *contract.Payment) (handler.Effect, error) {
+	order := in.Data.Order
 	if order == nil {
 		return handler.Effect{}, retry.Permanent("no_order", nil)
 	}
-	account, err := accountOf(event, order)
+	account, err := accountOf(e, order)
 	move := ledger.Move{
-		Tenant: event.Tenant, Order: order.ID, EventID: event.ID, From: ledger.IssuedPoints(order.ID), To: account,
+		Tenant: e.Tenant, Order: order.ID, EventID: e.ID, From: ledger.IssuedPoints(order.ID), To: account,
 		Currency: ledger.Points, CreatedAt: p.Now(),
 	}
 	if err == nil {
-		move.Amount, err = p.worth(ctx, event.Tenant, order)
+		move.Amount, err = p.worth(ctx, e.Tenant, order)
 	}
 	if err == nil {
 		move.OrderTotal, move.OrderCurrency, err = totalOf(order)
 	}
 	var learned customers.Learned
 	if err == nil {
-		learned, err = p.learn(ctx, event, order)
+		learned, err = p.learn(ctx, e, order)
 	}
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if event.Try > 1 || (event.Try == 1 && !learned.Looked) {
-		chain, err := p.load(ctx, event.Tenant, order.ID)
-		if err != nil {
+	if e.Try > 1 || (e.Try == 1 && !learned.Looked) {
+		chain, err := p.load(ctx, e.Tenant, order.ID)
+		switch {
+		case err != nil:
 			return handler.Effect{}, err
-		}
-		if len(chain.Entries) > 0 {
-			switch there := chain.Entries[0]; {
-			case there.EventID == event.ID:
-				return p.told(event, order, handler.Effect{Result: Credited}), nil
-			case (there.Account == account || chain.Holder() == account) && there.Amount == move.Amount:
-				return p.told(event, order, handler.Effect{Result: AlreadyCredited}), nil
-			default:
-				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
-			}
+		case len(chain.Entries) == 0:
+		case chain.Entries[0].EventID == e.ID:
+			return p.confirmed(e, order, handler.Effect{Result: Credited}), nil
+		case (chain.Entries[0].Account == account || chain.Holder() == account) &&
+			chain.Entries[0].Amount == move.Amount:
+			return p.confirmed(e, order, handler.Effect{Result: AlreadyCredited}), nil
+		default:
+			return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
 		}
 	}
 	writes, err := ledger.Credit(move)
@@ -118,41 +113,36 @@ func (p Points) Credit(
 		result = CreditedDiffers
 	}
 	credited, err := effect(append(writes, learned.Writes...), err, result)
-	return p.told(event, order, credited), err
+	return p.confirmed(e, order, credited), err
 }
 
-// told adds that the order of the shop is paid which the checkout names, if it names one and anybody is told.
-func (p Points) told(event handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
-	shopOrder := event.Attributes[contract.AttrShopOrderID]
+// confirmed adds to an effect the event that confirms the shop's order, where the checkout names one.
+func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
+	shopOrder := e.Attributes[contract.AttrShopOrderID]
 	if shopOrder == "" {
 		return effect
 	}
+	body := contract.Of(&contract.Event{
+		Type: "order.payment_confirmed", Version: 1, CorrelationID: e.CorrelationID,
+		Data: payment{shopOrder, order.ID},
+	})
 	for _, queue := range p.Orders {
-		effect.Emit = append(effect.Emit,
-			handler.Emission{To: queue, OrderingKey: shopOrder, Body: contract.Of(&contract.Event{
-				Type: "order.payment_confirmed", Version: 1, CorrelationID: event.CorrelationID,
-				Data: payment{shopOrder, order.ID},
-			})})
+		effect.Emit = append(effect.Emit, handler.Emission{To: queue, OrderingKey: shopOrder, Body: body})
 	}
 	return effect
 }
 
-// learn returns what is learned of a paid order that names its customer and a uid. A uid that the webhook
-// service looked up by the customer teaches nothing: it would bring back a mapping that a person has changed
-// since.
-func (p Points) learn(
-	ctx context.Context, event handler.Event, order *contract.Order,
-) (customers.Learned, error) {
+// learn returns the mapping that a paid order makes. Where the webhook service looked the uid up by the
+// customer there is none: it would bring back a mapping that a person has changed since.
+func (p Points) learn(ctx context.Context, e handler.Event, o *contract.Order) (customers.Learned, error) {
 	seen := customers.Mapping{
-		Tenant:     event.Tenant,
-		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
-		UID:        event.Attributes[contract.AttrUID], LinkedBy: event.ID,
+		Tenant: e.Tenant, CustomerID: customerOf(e, o), UID: e.Attributes[contract.AttrUID], LinkedBy: e.ID,
 	}
-	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" ||
-		event.Attributes[contract.AttrUIDSource] != "" {
+	known := e.Attributes[contract.AttrUIDSource] != ""
+	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" || known {
 		return customers.Learned{}, nil
 	}
-	learned, err := p.Mappings.Learn(ctx, seen, event.Try)
+	learned, err := p.Mappings.Learn(ctx, seen, e.Try)
 	if err != nil {
 		return customers.Learned{}, retry.Outage("store_unavailable", err)
 	}
@@ -161,29 +151,26 @@ func (p Points) learn(
 
 // Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without
 // an amount and one of the order's total or more take all that is left. A partial refund takes the credit
-// times amount / total, rounded down, and never more than is left.
-// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is
-// tried again.
-func (p Points) Reverse(
-	ctx context.Context, event handler.Event, body *contract.Payment,
-) (handler.Effect, error) {
-	order := body.Data.Order
+// times amount / total, rounded down, and never more than is left. A refund with an id of its own takes back
+// once, whichever event it comes in. A reversal that comes before its order is tried again.
+func (p Points) Reverse(ctx context.Context, e handler.Event, in *contract.Payment) (handler.Effect, error) {
+	order := in.Data.Order
 	if order == nil {
 		return handler.Effect{}, retry.Permanent("no_order", nil)
 	}
-	chain, err := p.load(ctx, event.Tenant, order.ID)
+	chain, err := p.load(ctx, e.Tenant, order.ID)
 	if err != nil {
 		return handler.Effect{}, err
 	}
 	if len(chain.Entries) == 0 {
 		return handler.Effect{}, retry.Missing("order_not_seen", nil)
 	}
-	if chain.Reversed(event.ID) {
+	if chain.Reversed(e.ID) {
 		return handler.Effect{Result: Reversed}, nil
 	}
 	points, refund := chain.Left(), contract.Refund{}
-	if body.Data.Refund != nil && event.Type != chargeback {
-		refund = *body.Data.Refund
+	if in.Data.Refund != nil && e.Type != chargeback {
+		refund = *in.Data.Refund
 	}
 	if refund.ID != "" && chain.Refunded(refund.ID) {
 		return handler.Effect{Result: AlreadyReversed}, nil
@@ -198,12 +185,12 @@ func (p Points) Reverse(
 	if points == 0 {
 		return handler.Effect{Result: NothingToReverse}, nil
 	}
-	writes, err := chain.Reverse(refund.ID, event.ID, points, p.Now())
+	writes, err := chain.Reverse(refund.ID, e.ID, points, p.Now())
 	return effect(writes, err, Reversed)
 }
 
-// Acknowledge leaves a record of a closed chargeback. Providers do not publish what outcomes one can have, so
-// a person decides whether points are given back.
+// Acknowledge leaves a record of a closed chargeback. Providers do not publish which outcomes there are, so a
+// person decides whether points are given back.
 func (p Points) Acknowledge(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 	return handler.Effect{Result: Noted}, nil
 }
@@ -225,13 +212,17 @@ func accountOf(event handler.Event, order *contract.Order) (ledger.Account, erro
 	if uid := event.Attributes[contract.AttrUID]; uid != "" {
 		return ledger.UserPoints(uid), nil
 	}
-	if id := cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]); id != "" {
+	if id := customerOf(event, order); id != "" {
 		return ledger.CustomerPoints(id), nil
 	}
 	return "", retry.Permanent("no_account", nil)
 }
 
-// totalOf returns what an order cost: its total, else the sum of its prices; an empty currency: not known.
+func customerOf(event handler.Event, order *contract.Order) string {
+	return cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID])
+}
+
+// totalOf returns an order's total, else the sum of its prices; without a currency it is not known.
 func totalOf(order *contract.Order) (total int64, currency string, err error) {
 	if order.Currency == "" {
 		return 0, "", nil
@@ -302,7 +293,7 @@ func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
 	return sum + int64(low), true //nolint:gosec // G115: within the limit
 }
 
-// effect is the last step of a handler. What the ledger refuses will not become right by trying again.
+// effect makes the effect of a handler. An entry that the ledger refuses stays invalid in another attempt.
 func effect(writes []store.Write, err error, result string) (handler.Effect, error) {
 	if err != nil {
 		return handler.Effect{}, retry.Permanent("entry_invalid", err)
@@ -310,7 +301,7 @@ func effect(writes []store.Write, err error, result string) (handler.Effect, err
 	return handler.Effect{Writes: writes, Result: result, Entry: writes[0].Key.ID}, nil
 }
 
-// worth sums points times quantity over the items of an order. The verdict names the unknown products, up to
+// worth sums points times quantity over the items of an order. The error names unknown products, up to
 // retry.MaxSubjects, so that they can be set before the order is replayed.
 func (p Points) worth(ctx context.Context, tenant string, order *contract.Order) (int64, error) {
 	if len(order.Items) == 0 {

@@ -17,7 +17,7 @@ import (
 // The results of a subscription's event.
 const (
 	Recorded        = "recorded"         // it is kept, and the subscription service is notified
-	AlreadyRecorded = "already_recorded" // it was kept before, and its record was forgotten since
+	AlreadyRecorded = "already_recorded" // it was kept before, and its idempotency record has expired
 )
 
 var actions = map[string]string{
@@ -36,21 +36,21 @@ type Subscriptions struct {
 	Now     func() time.Time
 }
 
-// Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about it. A
-// first try reads nothing. Where the event's document is there already, nothing is emitted again.
+// Record keeps the event and its billing period, and emits an envelope.v1 about it. A first try reads
+// nothing; a further one emits nothing where the event is kept already.
 func (s Subscriptions) Record(
-	ctx context.Context, event handler.Event, body *contract.Payment,
+	ctx context.Context, e handler.Event, in *contract.Payment,
 ) (handler.Effect, error) {
-	action, ok := actions[event.Type]
+	action, ok := actions[e.Type]
 	if !ok {
 		return handler.Effect{}, retry.Permanent("event_type_unknown", nil)
 	}
-	subscription := body.Data.Subscription
-	if subscription == nil {
+	sub, uid := in.Data.Subscription, e.Attributes[contract.AttrUID]
+	if sub == nil {
 		return handler.Effect{}, retry.Permanent("no_subscription", nil)
 	}
-	if event.Try > 0 {
-		switch _, err := s.Store.Get(ctx, subscriptions.Key(event.Tenant, subscription.ID, event.ID)); {
+	if e.Try > 0 {
+		switch _, err := s.Store.Get(ctx, subscriptions.Key(e.Tenant, sub.ID, e.ID)); {
 		case err == nil:
 			return handler.Effect{Result: AlreadyRecorded}, nil
 		case !errors.Is(err, store.ErrNotFound):
@@ -58,37 +58,30 @@ func (s Subscriptions) Record(
 		}
 	}
 	kept := subscriptions.Event{
-		Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, Action: action,
-		Subscription: subscription.ID,
-		Customer:     subscription.CustomerID, Product: subscription.ProductID, Status: subscription.Status,
-		UID: event.Attributes[contract.AttrUID], Cycle: subscription.Cycle, OccurredAt: body.Timestamp,
-		PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, RecordedAt: s.Now(),
+		Tenant: e.Tenant, EventID: e.ID, EventType: e.Type, Action: action, Subscription: sub.ID,
+		Customer: sub.CustomerID, Product: sub.ProductID, Status: sub.Status, UID: uid, Cycle: sub.Cycle,
+		OccurredAt: in.Timestamp, PeriodStart: sub.PeriodStart, PeriodEnd: sub.PeriodEnd, RecordedAt: s.Now(),
 	}
-	if subscription.Total != "" {
-		amount, err := parse(subscription.Total, subscription.Currency)
+	if sub.Total != "" {
+		amount, err := parse(sub.Total, sub.Currency)
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		kept.Amount, kept.Currency = &amount, subscription.Currency
+		kept.Amount, kept.Currency = &amount, sub.Currency
 	}
 	update := contract.Of(&contract.Envelope{
-		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.CalleeKey(),
+		Action: action, CorrelationID: sub.ID, IdempotencyKey: e.CalleeKey(),
 		Payload: contract.Payload{
-			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID,
-			CustomerID: subscription.CustomerID,
-			UID:        event.Attributes[contract.AttrUID], ProductID: subscription.ProductID, Status: subscription.Status,
-			Currency: subscription.Currency, Amount: subscription.Total, Cycle: subscription.Cycle,
-			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
+			EventID: e.ID, EventType: e.Type, SubscriptionID: sub.ID, CustomerID: sub.CustomerID, UID: uid,
+			ProductID: sub.ProductID, Status: sub.Status, Currency: sub.Currency, Amount: sub.Total, Cycle: sub.Cycle,
+			PeriodStart: sub.PeriodStart, PeriodEnd: sub.PeriodEnd, OccurredAt: in.Timestamp,
 		},
 	})
 	writes := []store.Write{kept.Write()}
-	if period, ok := usage.Tell(kept); ok {
+	if period, ok := usage.PeriodWrite(kept); ok {
 		writes = append(writes, period)
 	}
-	return handler.Effect{
-		Writes: writes, Result: Recorded,
-		Emit: []handler.Emission{
-			{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update},
-		},
-	}, nil
+	key := update.OrderingKey(s.Updates.OrderingKey, nil)
+	emit := []handler.Emission{{To: s.Updates.ID, OrderingKey: key, Body: update}}
+	return handler.Effect{Writes: writes, Result: Recorded, Emit: emit}, nil
 }

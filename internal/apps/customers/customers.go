@@ -1,6 +1,6 @@
-// Package customers owns the mapping of a provider's customers to our users. An order that names both
-// teaches it (Mappings); a person makes, changes and removes it (Operator), which the audit keeps. Points
-// stay where they are, but that linking a customer by hand moves the points of guests' orders.
+// Package customers owns the mapping of a provider's customers to our users. An order that names both makes
+// one (Mappings); a person makes, changes and removes one (Operator), which the audit records. Only a link by
+// hand moves points: those of guests' orders.
 package customers
 
 import (
@@ -24,7 +24,7 @@ func Key(tenant, customerID string) store.Key {
 	return store.Key{Collection: Collection, ID: store.ID(tenant, customerID)}
 }
 
-// Mapping is what is stored of one customer.
+// Mapping is the document of one customer.
 type Mapping struct {
 	Tenant     string `json:"tenant" store:"tenant"`
 	CustomerID string `json:"customer_id" store:"customer_id" show:"Customer" link:"customers"`
@@ -32,11 +32,10 @@ type Mapping struct {
 	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
 	// LinkedBy is the event of the order that made the mapping; empty where a person made it.
-	LinkedBy    string `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
-	MovedPoints int64  `json:"moved_points" store:"moved_points" show:"Moved points,less"`
-	MovedOrders int64  `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
-	// Version is that of the record, which a change may expect; 0: there is none.
-	Version store.Version `json:"version"`
+	LinkedBy    string        `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
+	MovedPoints int64         `json:"moved_points" store:"moved_points" show:"Moved points,less"`
+	MovedOrders int64         `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
+	Version     store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
 }
 
 // lookup reads a customer's mapping. A document of another program may lack any field.
@@ -53,14 +52,11 @@ func of(doc store.Document, tenant, customerID string) Mapping {
 }
 
 const (
-	// knownFor is how late a change through another instance is noticed; nothing is credited by it.
-	knownFor = time.Hour
-	// maxKnown bounds how many are remembered: some 150 bytes each.
-	maxKnown = 50_000
+	knownFor = time.Hour // how late another instance's change is noticed; no credit depends on it
+	maxKnown = 50_000    // bounds the cache: some 150 bytes each
 )
 
-// Mappings learn from orders which user a customer is, and remember known ones. They are safe for concurrent
-// use.
+// Mappings learn from orders which user a customer is, and cache known ones. Safe for concurrent use.
 type Mappings struct {
 	from store.Getter
 	log  *slog.Logger
@@ -75,17 +71,13 @@ func NewMappings(from store.Getter, log *slog.Logger, now func() time.Time) *Map
 
 // Learned is what an order says of its customer.
 type Learned struct {
-	// Writes belong into the commit of the credit: none, or the mapping, which must not exist.
-	Writes []store.Write
-	// Differs: the customer is mapped to another uid. That stays, and is logged.
-	Differs bool
-	// Looked: the mapping was there and not remembered, so that it may have refused an earlier try.
-	Looked bool
+	Writes  []store.Write // for the commit of the credit: none, or a mapping, which must not exist
+	Differs bool          // the customer is mapped to another uid, which stays and is logged
+	Looked  bool          // the mapping exists and was not cached, so it may have refused an earlier try
 }
 
-// Learn returns what an order, as the mapping that it would make, says of its customer. The first try for an
-// unknown customer reads nothing and creates the mapping; where that was refused, a further try reads it. The
-// error is the store's.
+// Learn takes an order as the mapping that it would make. The first try for an unknown customer reads nothing
+// and creates the mapping; where that was refused, a further try reads it. The error is the store's.
 func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, error) {
 	id := Key(order.Tenant, order.CustomerID).ID
 	uid, found := t.uids.Known(id)
@@ -95,7 +87,7 @@ func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, 
 	case !found && try == 0:
 		return t.create(order), nil
 	}
-	// What differs from what is known may have been changed since.
+	// A cached mapping to another uid may have been changed since.
 	mapping, err := lookup(ctx, t.from, order.Tenant, order.CustomerID)
 	switch {
 	case err != nil:
@@ -109,9 +101,9 @@ func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, 
 		return Learned{Looked: true}, nil
 	}
 	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid",
-		slog.String("event_id", order.LinkedBy),
-		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID),
-		slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
+		slog.String("event_id", order.LinkedBy), slog.String("tenant", order.Tenant),
+		slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID),
+		slog.String("mapped_uid", mapping.UID))
 	return Learned{Differs: true, Looked: true}, nil
 }
 
@@ -120,7 +112,7 @@ func (t *Mappings) create(m Mapping) Learned {
 	return Learned{Writes: []store.Write{store.Create(Key(m.Tenant, m.CustomerID), store.Encode(&m))}}
 }
 
-// Watch returns the store; the mappings that are committed through it are remembered.
+// Watch returns the store, and caches the mappings that are committed through it.
 func (t *Mappings) Watch(s store.Store) store.Store { return watched{Store: s, mappings: t} }
 
 type watched struct {
@@ -153,7 +145,7 @@ type CustomerOf struct {
 type LinkCustomer struct {
 	CustomerOf
 	UID string `json:"uid" validate:"required" arg:"" help:"the user"`
-	// After continues the link behind it, where the customer is still linked to UID.
+	// After is where to continue, if the customer is still linked to UID.
 	After string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 	console.Edit
 }
@@ -205,19 +197,17 @@ func (o *Operator) Operations() []console.Operation {
 	}
 }
 
-// list returns a page of a tenant's mappings, in no order that means anything.
-func (o *Operator) list(
-	ctx context.Context, _ audit.Author, in console.OwnedList,
-) (console.List[Mapping], error) {
-	query := store.Query{
-		Collection: Collection, Equal: map[string]any{"tenant": in.Tenant},
-		After: in.After, Limit: in.Limit,
-	}
+// list returns a page of a tenant's mappings, unordered.
+func (o *Operator) list(ctx context.Context, _ audit.Author, in console.OwnedList) (mappings, error) {
+	query := store.Query{Collection: Collection, After: in.After, Limit: in.Limit}
+	query.Equal = map[string]any{"tenant": in.Tenant}
 	return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
 		m := Mapping{Version: doc.Version}
 		return m, store.Decode(doc.Fields, &m)
 	}))
 }
+
+type mappings = console.List[Mapping]
 
 // Notes say whom the customer is linked to, and what a link would move.
 func (s State) Notes() (notes []string) {

@@ -17,13 +17,11 @@ import (
 const AuditKind = "customer"
 
 const (
-	// batch is how many orders one commit moves: two entries each, and four documents more.
-	batch = 200
-	// moveFor is how long one call moves orders; the caller asks again.
-	moveFor = 15 * time.Second
+	batch   = 200              // how many orders one commit moves: two entries each, and four documents more
+	moveFor = 15 * time.Second // how long one call moves orders; the caller asks again
 )
 
-// ErrUnknown is an error of the operator. Any other is the store's.
+// ErrUnknown: the customer has no mapping.
 var ErrUnknown = console.Refuse(console.Absent, "customer_not_linked", "This customer is linked to nobody.")
 
 // Operator changes mappings for people.
@@ -36,7 +34,7 @@ type Operator struct {
 // State is a customer's mapping and guest account.
 type State struct {
 	Mapping
-	// GuestAccount has the orders of the customer without a uid, GuestPoints in all.
+	// GuestAccount has the points of the customer's orders without a uid: GuestPoints.
 	GuestAccount string `json:"guest_account" show:"Guest account" link:"accounts"`
 	GuestPoints  int64  `json:"guest_points" show:"Guest points"`
 }
@@ -61,6 +59,8 @@ func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (
 	return balance, err
 }
 
+func (c CustomerOf) key() store.Key { return Key(c.Tenant, c.ID) }
+
 func (c CustomerOf) subject() audit.Subject {
 	return audit.Subject{Kind: AuditKind, Tenant: c.Tenant, ID: c.ID}
 }
@@ -70,15 +70,13 @@ type Linked struct {
 	Tenant     string `json:"tenant"`
 	CustomerID string `json:"customer_id" show:"Customer"`
 	UID        string `json:"uid" show:"User"`
-	// Before is the uid that the customer was linked to, which keeps what it has; empty: none.
-	Before string `json:"before" show:"User before"`
-	// Operation is the id in the entries of what was moved.
-	Operation   string `json:"operation" show:"Operation"`
+	// Before is the uid that the customer was linked to, which keeps its points; empty: none.
+	Before      string `json:"before" show:"User before"`
+	Operation   string `json:"operation" show:"Operation"` // the id in the entries of what was moved
 	MovedPoints int64  `json:"moved_points" show:"Moved points"`
 	MovedOrders int64  `json:"moved_orders" show:"Of orders"`
 	Left        int64  `json:"left" show:"Left"`
-	// Next, if not empty, is where another call continues.
-	Next string `json:"next"`
+	Next        string `json:"next"` // where another call continues; empty: nothing is left
 }
 
 // Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order
@@ -104,35 +102,38 @@ func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustome
 	return done, err
 }
 
+// settle writes the mapping; audited reports whether it has changed, and so has its entry.
 func (o *Operator) settle(
 	ctx context.Context, change LinkCustomer, by audit.Change, done *Linked,
 ) (audited bool, err error) {
-	key, now := Key(change.Tenant, change.ID), o.Now()
-	return by.Update(ctx, o.Store, key, change.subject(), now, done.Operation,
-		func(doc store.Document) (made audit.Made, err error) {
-			m := of(doc, change.Tenant, change.ID)
-			done.Before = m.UID
-			switch {
-			case m.UID == change.UID:
-				return made, nil // the wish is fulfilled, also where another uid was seen
-			case change.After != "":
-				return made, audit.ErrChanged
-			}
-			if m.Version != 0 {
-				made.Before = map[string]any{"uid": m.UID}
-			}
-			m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
-			made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
-			made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}
-			return made, nil
-		})
+	now := o.Now()
+	decide := func(doc store.Document) (made audit.Made, err error) {
+		m := of(doc, change.Tenant, change.ID)
+		done.Before = m.UID
+		switch {
+		case m.UID == change.UID:
+			return made, nil // it is linked as asked, even if another uid was expected
+		case change.After != "":
+			return made, audit.ErrChanged
+		}
+		if m.Version != 0 {
+			made.Before = map[string]any{"uid": m.UID}
+		}
+		m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
+		made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
+		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}
+		return made, nil
+	}
+	return by.Update(ctx, o.Store, change.key(), change.subject(), now, done.Operation, decide)
 }
 
+// move moves the points of guests' orders, some at the time. Where the link was not audited, the first move
+// is.
 func (o *Operator) move(
 	ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked,
 ) error {
 	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
-	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
+	if ends, ok := ctx.Deadline(); ok { // a caller that waits for less, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
 	}
 	var chains, some []ledger.Chain
@@ -143,34 +144,34 @@ func (o *Operator) move(
 			return nil
 		}
 		var points, orders int64
-		versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.ID),
-			func(doc store.Document) (writes []store.Write, err error) {
-				m := of(doc, change.Tenant, change.ID)
-				if m.UID != change.UID {
-					return nil, audit.ErrChanged
-				}
-				if read {
-					if chains, next, err = ledger.HeldBy(ctx, o.Store, change.Tenant, from,
-						store.Cursor{ID: after}); err != nil {
-						return nil, err
-					}
-				}
-				// where a refund, a link or an unlink comes between, it looks again
-				read, some = true, chains[:min(batch, len(chains))]
-				if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
+		decide := func(doc store.Document) (writes []store.Write, err error) {
+			m := of(doc, change.Tenant, change.ID)
+			if m.UID != change.UID {
+				return nil, audit.ErrChanged
+			}
+			if read {
+				chains, next, err = ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after})
+				if err != nil {
 					return nil, err
 				}
-				orders = int64(len(writes)-2) / 2 // two entries each, and the two accounts
-				m.MovedPoints, m.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Replace(doc.Key, doc.Version, store.Encode(&m)))
-				if audited {
-					return writes, nil
-				}
-				return audit.Entry{
-					Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
-					Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
-				}.By(by).With(done.Operation, writes...)
-			})
+			}
+			// where a refund, a link or an unlink has come between, the next try reads again
+			read, some = true, chains[:min(batch, len(chains))]
+			if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
+				return nil, err
+			}
+			orders = int64(len(writes)-2) / 2 // two entries each, and the two accounts
+			m.MovedPoints, m.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
+			writes = append(writes, store.Replace(doc.Key, doc.Version, store.Encode(&m)))
+			if audited {
+				return writes, nil
+			}
+			return audit.Entry{
+				Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
+				Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
+			}.By(by).With(done.Operation, writes...)
+		}
+		versions, err := store.Update(ctx, o.Store, change.key(), decide)
 		if err != nil {
 			return err
 		}
@@ -190,18 +191,15 @@ func (o *Operator) move(
 
 // Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
 func (o *Operator) Unlink(ctx context.Context, by audit.Author, change UnlinkCustomer) (State, error) {
-	key := Key(change.Tenant, change.ID)
-	_, err := change.By(by).Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(),
-		func(doc store.Document) (audit.Made, error) {
-			if doc.Version == 0 {
-				return audit.Made{}, ErrUnknown
-			}
-			m := of(doc, change.Tenant, change.ID)
-			return audit.Made{
-				Action: "unlink", Before: map[string]any{"uid": m.UID},
-				Writes: []store.Write{store.Delete(doc.Key, doc.Version)},
-			}, nil
-		})
+	decide := func(doc store.Document) (made audit.Made, err error) {
+		if doc.Version == 0 {
+			return made, ErrUnknown
+		}
+		made.Action, made.Before = "unlink", map[string]any{"uid": of(doc, change.Tenant, change.ID).UID}
+		made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+		return made, nil
+	}
+	_, err := change.By(by).Update(ctx, o.Store, change.key(), change.subject(), o.Now(), o.NewID(), decide)
 	if err != nil {
 		return State{}, err
 	}

@@ -23,34 +23,27 @@ import (
 // Handler is the name of the handler in the catalog.
 const Handler = "webhooks.deliver"
 
-// The results that a record keeps. Each ends the event: an endpoint that is enabled later is not
-// told of what it has missed.
+// The results that a record keeps. Each ends the event: an endpoint that is enabled later does not get it.
 const (
-	// Delivered: the endpoint has answered 2xx.
-	Delivered = "delivered"
-	// Filtered: the endpoint's patterns do not hold the type.
-	Filtered = "filtered"
-	// EndpointDisabled: it is disabled, or was by this event.
-	EndpointDisabled = "endpoint_disabled"
-	// EndpointUnknown: the event's tenant has no such endpoint.
-	EndpointUnknown = "endpoint_unknown"
+	Delivered        = "delivered"         // the endpoint has answered 2xx
+	Filtered         = "filtered"          // no pattern of the endpoint matches the type
+	EndpointDisabled = "endpoint_disabled" // it is disabled, or was by this event
+	EndpointUnknown  = "endpoint_unknown"  // the event's tenant has no such endpoint
 )
 
-// gone is the status by which an address says that it is no more.
+// gone is the HTTP status of an address that does not exist any more.
 const gone = 410
 
-// DisabledType is the type of the event that says that an endpoint was given up.
+// DisabledType is the type of the event that an endpoint was disabled because it failed.
 const DisabledType = "endpoint.disabled"
 
 // Deliverer delivers events to endpoints.
 type Deliverer struct {
-	Store  store.GetCommitter
-	Poster Poster
-	// DisableAfter is how long an endpoint may fail without a success.
-	DisableAfter time.Duration
-	// Notices lists the queues and topics that are told of an endpoint that was given up.
-	Notices []string
-	Now     func() time.Time
+	Store        store.GetCommitter
+	Poster       Poster
+	DisableAfter time.Duration // how long an endpoint may fail without a success
+	Notices      []string      // the queues and topics that get the events of DisabledType
+	Now          func() time.Time
 }
 
 // Delivery is the data of webhook_delivery.
@@ -67,12 +60,12 @@ func Register(r *handler.Registry, d Deliverer) {
 	}, d.Notices...)
 }
 
-// deliver tells the event's endpoint. A failure is noted with the endpoint when it begins. One that comes
+// deliver posts the event to its endpoint. The first failure is noted with the endpoint. One that comes
 // DisableAfter later disables the endpoint, and so does a 410 at once: the event is done in the same commit.
 func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
-	e, body, untold, err := d.find(ctx, event, asked)
-	if err != nil || untold != "" {
-		return handler.Effect{Result: untold}, err
+	e, body, unsent, err := d.find(ctx, event, asked)
+	if err != nil || unsent != "" {
+		return handler.Effect{Result: unsent}, err
 	}
 	status, failure := d.Poster.Post(ctx, e.address(d.Now()), event.CalleeKey(), body)
 	now := d.Now().UTC().Truncate(time.Microsecond)
@@ -86,7 +79,7 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 		return d.giveUp(event, e, Gone, now)
 	case !retry.Decide(failure).Counts: // nothing was sent
 	case e.FailingSince.IsZero():
-		// Where this is not written, the next failure is the first that is known.
+		// If this write fails, the next failure counts as the first.
 		e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
 		_, _ = d.Store.Commit(ctx, []store.Write{e.write()})
 	case now.Sub(e.FailingSince) >= d.DisableAfter:
@@ -96,20 +89,19 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 }
 
 func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
-	e, body, untold, err := d.find(ctx, event, asked)
-	if err != nil || untold != "" {
-		return handler.Plan{Effect: handler.Effect{Result: untold}}, err
+	e, body, unsent, err := d.find(ctx, event, asked)
+	if err != nil || unsent != "" {
+		return handler.Plan{Effect: handler.Effect{Result: unsent}}, err
 	}
-	return handler.Plan{
-		Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}},
-	}, nil
+	call := handler.Call{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}
+	return handler.Plan{Calls: []handler.Call{call}}, nil
 }
 
-// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not
-// told.
+// find returns the event's endpoint and the body for it, or the result of an event that is not sent.
 func (d Deliverer) find(
 	ctx context.Context, event handler.Event, asked Delivery,
-) (e stored, body []byte, untold string, err error) {
+) (e stored, body []byte, unsent string, err error) {
+	matches := func(pattern string) bool { return routing.Pattern(pattern).Match(asked.EventType) }
 	e, err = read(ctx, d.Store, asked.EndpointID)
 	switch {
 	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
@@ -120,9 +112,7 @@ func (d Deliverer) find(
 		return e, nil, "", retry.Outage("store_unavailable", err)
 	case e.State == Disabled:
 		return e, nil, EndpointDisabled, nil
-	case !slices.ContainsFunc(e.Events, func(pattern string) bool {
-		return routing.Pattern(pattern).Match(asked.EventType)
-	}):
+	case !slices.ContainsFunc(e.Events, matches):
 		return e, nil, Filtered, nil
 	}
 	whole, err := contract.As[*contract.Event](event.Body)
@@ -133,15 +123,15 @@ func (d Deliverer) find(
 	return e, body, "", err
 }
 
-// heal forgets a failure before its event is done: left behind, it would disable the endpoint at the next.
+// heal clears a failure before the event is done: else the next failure would disable the endpoint.
 func (d Deliverer) heal(ctx context.Context, e stored) error {
 	if e.FailingSince.IsZero() {
 		return nil
 	}
 	_, err := store.Update(ctx, d.Store, Key(e.ID), func(doc store.Document) ([]store.Write, error) {
-		now, err := stand(doc)
+		now, err := decode(doc)
 		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
-			return nil, err // a failure that was noted meanwhile is another
+			return nil, err // a later failure stays
 		}
 		return []store.Write{now.healthy().write()}, nil
 	})
@@ -154,24 +144,23 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-func (d Deliverer) giveUp(
-	event handler.Event, e stored, reason string, now time.Time,
-) (handler.Effect, error) {
-	after := e.disabled(reason, now)
+// giveUp disables an endpoint, with the audit's entry and the event of it.
+func (d Deliverer) giveUp(event handler.Event, e stored, why string, now time.Time) (handler.Effect, error) {
+	after := e.disabled(why, now)
 	writes, err := audit.Entry{
-		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(),
-		After: after.side(),
+		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: why, At: now,
+		Before: e.side(), After: after.side(),
 	}.With(event.CalleeKey(), after.write())
 	if err != nil {
 		return handler.Effect{}, err
 	}
 	effect := handler.Effect{Writes: writes, Result: EndpointDisabled}
+	body := contract.Of(&contract.Event{
+		Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
+		Data: disabledData{EndpointID: e.ID, Reason: why, FailingSince: e.FailingSince},
+	})
 	for _, to := range d.Notices {
-		effect.Emit = append(effect.Emit,
-			handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
-				Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
-				Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},
-			})})
+		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: body})
 	}
 	return effect, nil
 }
@@ -182,7 +171,8 @@ type disabledData struct {
 	FailingSince time.Time `json:"failing_since,omitzero"`
 }
 
-// notice is what an endpoint is sent, the same in every attempt. It asks for what else it may see.
+// notice is the body of a request to an endpoint, the same in every attempt. The endpoint reads all else from
+// the API.
 type notice struct {
 	Type      string  `json:"type"`
 	Timestamp string  `json:"timestamp"`
@@ -215,7 +205,7 @@ type Sent struct {
 	Milliseconds int64  `json:"milliseconds" show:"Took ms"`
 }
 
-// Deliveries are the newest deliveries to an endpoint, on one page, and what became of their attempts.
+// Deliveries are the newest deliveries to an endpoint, on one page, and the outcome of their attempts.
 type Deliveries struct {
 	console.List[Sent]
 	// Attempts are those that have ended and made a request; Succeeded were answered with 2xx.
@@ -260,13 +250,11 @@ func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesO
 	var lines []Sent
 	var took []int64
 	for _, r := range records {
-		if r.Tenant != e.Tenant { // which has no such endpoint
+		if r.Tenant != e.Tenant { // its tenant has no such endpoint
 			continue
 		}
-		line := Sent{
-			EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Result: r.Result,
-			Attempts: r.Attempts,
-		}
+		line := Sent{EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Attempts: r.Attempts}
+		line.Result = r.Result
 		for _, a := range r.Log {
 			if a.Ended.IsZero() {
 				continue

@@ -19,19 +19,16 @@ import (
 )
 
 const (
-	// maxEvents and maxURL bound the patterns of an endpoint, and its URL in bytes.
-	maxEvents = 50
-	maxURL    = 2048
-	// secretBytes is how long a secret is before base64.
-	secretBytes = 32
+	maxEvents   = 50   // patterns of an endpoint
+	maxURL      = 2048 // bytes
+	secretBytes = 32   // before base64
 )
 
 // Editor shows endpoints and changes them for people. Every field but Off is required.
 type Editor struct {
-	Store  store.Store
-	Poster Poster
-	// OldSecretFor is how long the secret before a rotation signs beside the new one.
-	OldSecretFor     time.Duration
+	Store            store.Store
+	Poster           Poster
+	OldSecretFor     time.Duration // how long the secret before a rotation signs beside the new one
 	Now              func() time.Time
 	NewID, NewSecret func() string
 	// Off: no queue delivers to endpoints here, and the database has no index of their tenants and states.
@@ -57,8 +54,8 @@ func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
 	return e.Endpoint, err
 }
 
-// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
-// or is ErrExists, or says that nothing is known: then another Add with the same id tells.
+// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid, is ErrExists, or leaves
+// the outcome unknown: then another Add with the same id shows it.
 func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (Secret, error) {
 	if asked.ID == "" {
 		asked.ID = "ep_" + ed.NewID()
@@ -67,13 +64,11 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	if len(asked.Events) == 0 {
 		asked.Events = []string{"#"}
 	}
+	noPattern := func(text string) bool { _, err := routing.Parse(text); return err != nil }
 	switch {
 	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
 		return Secret{}, audit.ErrID
-	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool {
-		_, err := routing.Parse(text)
-		return err != nil
-	}):
+	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, noPattern):
 		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots",
 			audit.ErrInvalid, maxEvents)
 	case len(asked.URL) > maxURL:
@@ -84,16 +79,17 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	}
 	now := ed.now()
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
-		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now,
-		ChangedAt: now,
+		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled,
+		CreatedAt: now, ChangedAt: now,
 	}}
-	err := ed.update(ctx, asked.By(by), e.ID, now, func(doc store.Document) (audit.Made, error) {
+	decide := func(doc store.Document) (audit.Made, error) {
 		if doc.Version != 0 {
 			return audit.Made{}, ErrExists
 		}
-		return audit.Made{Action: "add", After: e.side(), Writes: []store.Write{e.write()}, Version: &e.Version},
-			nil
-	})
+		writes := []store.Write{e.write()}
+		return audit.Made{Action: "add", After: e.side(), Writes: writes, Version: &e.Version}, nil
+	}
+	_, err := asked.By(by).Update(ctx, ed.Store, Key(e.ID), subjectOf(e.ID), now, ed.NewID(), decide)
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
@@ -108,7 +104,7 @@ func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
-// Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
+// Enable resumes the deliveries to an endpoint, and clears its failure. The error is as of Rotate.
 func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
@@ -119,7 +115,7 @@ func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return e.Endpoint, err
 }
 
-// Disable has an endpoint told of nothing from now on. The error is as of Rotate.
+// Disable stops the deliveries to an endpoint. The error is as of Rotate.
 func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "disable", by, func(e stored) (stored, bool) {
 		return e.disabled(ByHand, ed.now()), e.State != Disabled
@@ -129,23 +125,23 @@ func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoin
 
 const remove = "remove"
 
-// Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
+// Remove deletes an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
 func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, remove, by, func(e stored) (stored, bool) { return e, true })
 	return e.Endpoint, err
 }
 
 func (ed *Editor) change(
-	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) (stored, bool),
+	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, alter func(stored) (stored, bool),
 ) (after stored, err error) {
 	now := ed.now()
-	err = ed.update(ctx, in.By(by), in.ID, now, func(doc store.Document) (audit.Made, error) {
-		before, err := stand(doc)
+	decide := func(doc store.Document) (audit.Made, error) {
+		before, err := decode(doc)
 		if err != nil {
 			return audit.Made{}, err
 		}
 		made, changed := audit.Made{Action: action, Before: before.side()}, false
-		switch after, changed = decide(before); {
+		switch after, changed = alter(before); {
 		case !changed:
 			after = before
 		case action == remove:
@@ -155,21 +151,16 @@ func (ed *Editor) change(
 			made.After, made.Writes, made.Version = after.side(), []store.Write{after.write()}, &after.Version
 		}
 		return made, nil
-	})
+	}
+	_, err = in.By(by).Update(ctx, ed.Store, Key(in.ID), subjectOf(in.ID), now, ed.NewID(), decide)
 	return after, err
 }
 
-func (ed *Editor) update(
-	ctx context.Context, by audit.Change, id string, now time.Time,
-	decide func(store.Document) (audit.Made, error),
-) error {
-	_, err := by.Update(ctx, ed.Store, Key(id), audit.Subject{Kind: Kind, ID: id}, now, ed.NewID(), decide)
-	return err
-}
+func subjectOf(id string) audit.Subject { return audit.Subject{Kind: Kind, ID: id} }
 
 func (ed *Editor) now() time.Time { return ed.Now().UTC().Truncate(time.Microsecond) }
 
-// Tested is what became of a test.
+// Tested is the outcome of a test.
 type Tested struct {
 	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
@@ -181,7 +172,7 @@ type Tested struct {
 }
 
 // Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A
-// failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing is known.
+// failure of the endpoint is an outcome. The error is ErrUnknown or the store's.
 func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
 	e, err := read(ctx, ed.Store, id)
 	if err != nil {
@@ -196,7 +187,7 @@ func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
 	t.Status, err = ed.Poster.Post(ctx, e.address(began), t.WebhookID, body)
 	t.Delivered, t.Milliseconds = err == nil, ed.Now().Sub(began).Milliseconds()
 	if err != nil {
-		if ended := context.Cause(ctx); ended != nil { // whoever asks has not waited for the answer
+		if ended := context.Cause(ctx); ended != nil { // the caller did not wait for the answer
 			return Tested{}, fmt.Errorf("endpoints: test: %w", ended)
 		}
 		t.Reason = retry.Decide(err).Reason

@@ -1,6 +1,5 @@
-// Package endpoints owns the addresses that third parties have registered to be told of events: their secrets
-// and filters, whether they are told, and since when they fail. It refuses to know how a request is made, and
-// to show a secret a second time.
+// Package endpoints owns the addresses that third parties have registered for events: their secrets, filters
+// and state, and since when they fail. It refuses to know how a request is made, and to show a secret twice.
 package endpoints
 
 import (
@@ -20,30 +19,28 @@ const Collection = "endpoints"
 // Kind is what the audit calls the subject of a change.
 const Kind = "endpoint"
 
-// State is whether an endpoint is told of events.
+// State is whether events are delivered to an endpoint.
 type State string
 
 // The states.
 const (
 	Enabled  State = "enabled"  // events are delivered to it
-	Disabled State = "disabled" // none are, and none that it misses is sent later
+	Disabled State = "disabled" // none are, and those that it misses are not sent later
 )
 
 // Why an endpoint is disabled.
 const (
-	ByHand = "by_hand"
-	// Gone: it has answered 410.
-	Gone    = "gone"
+	ByHand  = "by_hand"
+	Gone    = "gone" // it has answered 410
 	Failing = "failing"
 )
 
-// Endpoint is an endpoint as people see it. All of its secrets are left out.
+// Endpoint is an endpoint as people see it, without its secrets.
 type Endpoint struct {
 	ID     string `json:"id" store:"endpoint_id,required" show:"Endpoint" link:"endpoints"`
 	Tenant string `json:"tenant" store:"tenant,required" show:"Tenant,less"`
-	// URL is called as it stands.
-	URL string `json:"url" store:"url,required" show:"Address"`
-	// Events are patterns of event types, as bindings are; one that matches is enough.
+	URL    string `json:"url" store:"url,required" show:"Address"`
+	// Events are patterns of event types, of which one must match.
 	Events []string `json:"events" store:"events,required" show:"Events,less"`
 	State  State    `json:"state" store:"state,required" show:"State"`
 	Reason string   `json:"reason,omitempty" store:"reason,omitzero" show:"Reason"`
@@ -78,8 +75,7 @@ func (e Endpoint) side() map[string]any {
 // Address is where an endpoint is, and what signs the requests to it.
 type Address struct {
 	ID, URL string
-	// Secrets all sign; the newest is the first.
-	Secrets []string
+	Secrets []string // all sign; the newest is the first
 }
 
 // Poster makes the requests.
@@ -91,7 +87,7 @@ type Poster interface {
 	Check(ctx context.Context, address string) error
 }
 
-// The errors. Any other means that nothing is known, and nothing certain of a change.
+// The errors. Any other leaves it open what is stored.
 var (
 	ErrUnknown = console.Refuse(console.Absent, "endpoint_unknown", "There is no endpoint of that id.")
 	ErrExists  = console.Refuse(console.Conflict, "endpoint_exists", "There is an endpoint of that id.")
@@ -109,18 +105,18 @@ type stored struct {
 // Key is the key of an endpoint's document.
 func Key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
 
-// read returns an endpoint. The error wraps ErrUnknown or ErrBroken, or says that nothing is known.
+// read returns an endpoint. The error wraps ErrUnknown or ErrBroken, or is the store's.
 func read(ctx context.Context, from store.Getter, id string) (stored, error) {
-	return store.Read(ctx, from, Key(id), ErrUnknown, stand)
+	return store.Read(ctx, from, Key(id), ErrUnknown, decode)
 }
 
 // Read reads the document of an endpoint.
 func Read(doc store.Document) (Endpoint, error) {
-	e, err := stand(doc)
+	e, err := decode(doc)
 	return e.Endpoint, err
 }
 
-func stand(doc store.Document) (stored, error) {
+func decode(doc store.Document) (stored, error) {
 	if doc.Version == 0 {
 		return stored{}, ErrUnknown
 	}
@@ -178,75 +174,68 @@ type AddEndpoint struct {
 	console.Change
 }
 
+var errBoth = console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
+
 // List returns a page of endpoints, the newest first; of failing ones those that failed last.
-func (ed *Editor) List(
-	ctx context.Context, _ audit.Author, in ListEndpoints,
-) (console.List[Endpoint], error) {
-	if in.State != "" && in.Tenant != "" {
-		return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid",
-			"Give a state or a tenant, not both.")
-	}
-	if ed.Off && (in.State == "disabled" || in.Tenant != "") {
-		return console.List[Endpoint]{}, errOff
-	}
-	query := store.Query{
-		Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit,
-	}
+func (ed *Editor) List(ctx context.Context, _ audit.Author, q ListEndpoints) (console.List[Endpoint], error) {
+	newest := &store.Newest{Field: "created_at"}
+	query := store.Query{Collection: Collection, Newest: newest, After: q.After, Limit: q.Limit}
 	switch {
-	case in.State == "failing":
-		query.Newest.Field = "failing_since"
-	case in.State != "":
-		query.Equal = map[string]any{"state": in.State}
-	case in.Tenant != "":
-		query.Equal = map[string]any{"tenant": in.Tenant}
+	case q.State != "" && q.Tenant != "":
+		return console.List[Endpoint]{}, errBoth
+	case ed.Off && (q.State == "disabled" || q.Tenant != ""):
+		return console.List[Endpoint]{}, errOff
+	case q.State == "failing":
+		newest.Field = "failing_since"
+	case q.State != "":
+		query.Equal = map[string]any{"state": q.State}
+	case q.Tenant != "":
+		query.Equal = map[string]any{"tenant": q.Tenant}
 	}
 	return console.Listed(store.List(ctx, ed.Store, query, Read))
 }
 
 // Operations are what people do with endpoints.
 func (ed *Editor) Operations() []console.Operation {
-	change := func(path, verb, summary, help string) console.Row {
+	const one = "/v1/ops/endpoints/{id}"
+	change := func(verb, path, summary, help string) console.Row {
 		return console.Row{
 			Name: "endpoints " + verb, Path: path, Summary: summary, Help: help,
-			Needs: console.Reason, Before: "endpoints show",
+			Needs: console.Reason, Before: "endpoints show", Once: verb == "rotate",
 		}
 	}
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first",
-			Empty: "No endpoint is in this list. A third party gets events once its address is registered: " +
-				"endpoints add.",
+			Empty: "No endpoint is in this list. Events go to a third party once endpoints add registers its address.",
 		}, ed.List),
 		console.New(console.Row{
-			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}",
+			Name: "endpoints show", Path: "GET " + one,
 			Summary: "Show an endpoint, and since when its deliveries fail",
 			Beside:  []string{"endpoints deliveries", "endpoints history"},
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) {
 			return ed.Get(ctx, in.ID)
 		}),
 		console.New(console.Row{
-			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries",
-			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how " +
-				"long they took",
-			Empty: "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
+			Name: "endpoints deliveries", Path: "GET " + one + "/deliveries",
+			Summary: "Show the newest deliveries to an endpoint: their outcome, success rate and duration",
+			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
 		}, ed.deliveries),
 		console.New(console.Row{
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints",
 			Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It gets events from now on.", Created: true, Once: true,
 		}, ed.Add),
-		console.New(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate",
-			"Give an endpoint a new secret, and show it once",
-			"The secret that it has signs beside the new one for a time; one from before an earlier rotation "+
-				"ends now.")), ed.Rotate),
-		console.New(change("POST /v1/ops/endpoints/{id}/enable", "enable",
-			"Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
-		console.New(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
+		console.New(change("rotate", "POST "+one+"/rotate", "Give an endpoint a new secret, and show it once",
+			"The current secret signs beside the new one for a time; an older one ends now."), ed.Rotate),
+		console.New(change("enable", "POST "+one+"/enable", "Resume deliveries to an endpoint",
+			"Missed events are not sent."), ed.Enable),
+		console.New(change("disable", "POST "+one+"/disable", "Stop deliveries to an endpoint",
 			"Events for it are done without a request, and are not sent later."), ed.Disable),
-		console.New(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets",
+		console.New(change("rm", "DELETE "+one, "Delete an endpoint and its secrets",
 			"Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
-			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test",
+			Name: "endpoints test", Path: "POST " + one + "/test",
 			Summary: "Send an endpoint a signed event of type endpoint.test",
 			Help:    "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act,
 			Before: "endpoints show", Once: true,
@@ -254,5 +243,3 @@ func (ed *Editor) Operations() []console.Operation {
 		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
 	}
 }
-
-func secret(row console.Row) console.Row { row.Once = true; return row }

@@ -1,5 +1,5 @@
-// Package notifications makes of an event the messages that tell its user of it, one for each channel of the
-// catalog's notifications. Such a message says ids alone. It refuses to send anything, and to know addresses.
+// Package notifications emits a message to an event's user for each channel of the catalog's notifications.
+// A message has ids alone. The package refuses to send anything, and to know addresses.
 package notifications
 
 import (
@@ -21,7 +21,7 @@ const FanOut = "notifications.fan_out"
 // FannedOut is the result of an event whose messages are on their way.
 const FannedOut = "fanned_out"
 
-// Notice is the data of a message that tells of an event: whom, and what it is about.
+// Notice is the data of a message: the user, and what the event is about.
 type Notice struct {
 	UserID    string `json:"user_id"`
 	OrderID   string `json:"order_id,omitempty"`
@@ -39,14 +39,14 @@ func Register(r *handler.Registry, c *catalog.Catalog) {
 	handler.RegisterTx(r, FanOut, fanOut{c.Notifications, send.ID}.handle, send.ID)
 }
 
-// Check reports the events that an enabled queue takes for the handler, and that are told on no channel.
+// Check reports the events that an enabled queue takes for the handler, and that have no channel.
 func Check(c *catalog.Catalog) error {
 	var mistakes []error
 	for _, q := range c.Queues {
 		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 			if q.Enabled && q.Handlers[eventType].Name == FanOut && len(c.Notifications[eventType]) == 0 {
-				mistakes = append(mistakes, c.WrongHandler(q.ID, eventType,
-					errors.New("notifications.yaml has no row for it")))
+				missing := errors.New("notifications.yaml has no row for it")
+				mistakes = append(mistakes, c.WrongHandler(q.ID, eventType, missing))
 			}
 		}
 	}
@@ -74,11 +74,10 @@ func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Bod
 	since := cmp.Or(contract.TimeOf(event.Attributes[contract.AttrFirstPublished]), event.PublishedAt)
 	effect := handler.Effect{Result: FannedOut}
 	for _, channel := range channels {
-		told := catalog.NotificationType(channel, event.Type)
+		message := contract.Event{Version: 1, CorrelationID: event.CorrelationID, Data: notice}
+		message.Type = catalog.NotificationType(channel, event.Type)
 		effect.Emit = append(effect.Emit, handler.Emission{
-			To: f.send, RoutingKey: told, Since: since,
-			Body: contract.Of(
-				&contract.Event{Type: told, Version: 1, CorrelationID: event.CorrelationID, Data: notice}),
+			To: f.send, RoutingKey: message.Type, Since: since, Body: contract.Of(&message),
 		})
 	}
 	return effect, nil

@@ -16,7 +16,7 @@ import (
 // Collection holds a document for each order.
 const Collection = "orders"
 
-// The errors of what reads orders. Any other means that nothing is known.
+// The errors of reading an order. Any other is the store's.
 var (
 	ErrUnknown = console.Refuse(console.Absent, "order_unknown", "No order of that id has been seen.")
 	ErrBroken  = errors.New("orders: stored order is not readable")
@@ -36,7 +36,7 @@ type Order struct {
 	// Total is what it costs, as its sender says it.
 	Total     int64  `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
 	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero" show:"Payment,detail"`
-	// PaymentDue is when it is cancelled unless its payment is heard of before.
+	// PaymentDue is when it is cancelled unless its payment has a result before.
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero" show:"Payment due"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at" show:"Created"`
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
@@ -102,24 +102,24 @@ func Read(doc store.Document) (Order, error) {
 	return o, nil
 }
 
-// Find returns an order of a tenant. The error is ErrUnknown, ErrBroken, or says that nothing is known.
+// Find returns an order of a tenant. The error is ErrUnknown, ErrBroken, or the store's.
 func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, Read)
 }
 
-// FindStanding returns what an order's sender may know of it. The error is ErrUnknown, or nothing is known.
+// FindStanding returns what an order's sender may know of it. The error is ErrUnknown, or the store's.
 func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (s Standing, err error) {
 	read := func(doc store.Document) (Standing, error) { err := store.Decode(doc.Fields, &s); return s, err }
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, read)
 }
 
-// OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
+// OfUser returns a tenant's orders of a user, at most limit, unordered.
 func OfUser(
-	ctx context.Context, from store.Querier, tenant, userID string, limit int,
+	ctx context.Context, from store.Querier, tenant, user string, limit int,
 ) (all []Order, more bool, err error) {
-	all, next, err := store.List(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit,
-	}, Read)
+	query := store.Query{Collection: Collection, Limit: limit}
+	query.Equal = map[string]any{"tenant": tenant, "user_id": user}
+	all, next, err := store.List(ctx, from, query, Read)
 	return all, !next.IsZero(), err
 }
 
@@ -142,7 +142,7 @@ const StockKind = "stock"
 // MaxPieces is the most pieces of one product that can be available.
 const MaxPieces = 1_000_000_000
 
-// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
+// ErrNoStock: the stock of the product was never set.
 var ErrNoStock = console.Refuse(console.Absent, "stock_unknown",
 	"Nobody has set the stock of this product: an order of it is out of stock.")
 
@@ -170,8 +170,8 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-// moving returns the write that reserves pieces, where so many are available, or sells or releases reserved
-// ones. The order's own write holds that it happens once.
+// moving returns the write that reserves pieces, if enough are available, or sells or releases reserved ones.
+// It happens once because the order's own write is in the same commit.
 func moving(tenant string, to move, item Item) store.Write {
 	n, floor := item.Quantity, ""
 	add := map[string]int64{"reserved": -n, "sold": n}
@@ -189,8 +189,7 @@ func moving(tenant string, to move, item Item) store.Write {
 type StockEditor struct {
 	Store store.Store
 	Now   func() time.Time
-	// NewID tells apart what happens in one microsecond; random.
-	NewID func() string
+	NewID func() string // random: two changes may have the same time
 }
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
@@ -198,8 +197,8 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
-// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold
-// stay so. The error is ErrBroken, or as of audit.Change.Update.
+// Set says how many pieces of a tenant's product can be ordered from now on. Reserved and sold ones stay as
+// they are. The error is ErrBroken, or as of audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
@@ -210,31 +209,30 @@ func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (S
 }
 
 func (ed *StockEditor) change(
-	ctx context.Context, in StockOf, action string, by audit.Change, decide func(Stock) int64,
+	ctx context.Context, in StockOf, action string, by audit.Change, next func(Stock) int64,
 ) (s Stock, err error) {
+	decide := func(doc store.Document) (made audit.Made, err error) {
+		s = Stock{Tenant: in.Tenant, ProductID: in.ProductID}
+		if doc.Version != 0 {
+			if s, err = ReadStock(doc); err != nil {
+				return made, err
+			}
+			made.Before = map[string]any{"available": s.Available}
+		}
+		available := next(s)
+		switch {
+		case available < 0 || available > MaxPieces:
+			return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
+		case doc.Version != 0 && s.Available == available:
+			return made, nil // perhaps by a commit of ours whose answer was lost
+		}
+		s.Available = available
+		made.Action, made.After, made.Version = action, map[string]any{"available": available}, &s.Version
+		made.Writes = []store.Write{store.Replace(doc.Key, s.Version, store.Encode(&s))}
+		return made, nil
+	}
 	of := audit.Subject{Kind: StockKind, Tenant: in.Tenant, ID: in.ProductID}
-	_, err = by.Update(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), of, ed.Now(), ed.NewID(),
-		func(doc store.Document) (made audit.Made, err error) {
-			s = Stock{Tenant: in.Tenant, ProductID: in.ProductID}
-			if doc.Version != 0 {
-				if s, err = ReadStock(doc); err != nil {
-					return made, err
-				}
-				made.Before = map[string]any{"available": s.Available}
-			}
-			available := decide(s)
-			switch {
-			case available < 0 || available > MaxPieces:
-				return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
-			case doc.Version != 0 && s.Available == available:
-				return made, nil // perhaps by a commit of ours whose answer was lost
-			}
-			s.Available = available
-			made.Action, made.After = action, map[string]any{"available": available}
-			made.Writes = []store.Write{store.Replace(doc.Key, s.Version, store.Encode(&s))}
-			made.Version = &s.Version
-			return made, nil
-		})
+	_, err = by.Update(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), of, ed.Now(), ed.NewID(), decide)
 	return s, err
 }
 
@@ -275,7 +273,7 @@ func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List orders, all or those in one state",
-			Empty: "No order is in this state. Orders come here with their first event.",
+			Empty: "No order is in this state. The first event of an order adds it.",
 		}, func(ctx context.Context, _ audit.Author, in ListOrders) (console.List[Order], error) {
 			return console.Listed(List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
@@ -295,9 +293,8 @@ func (ed *StockEditor) Operations() []console.Operation {
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the products that have a stock",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
-			query := store.Query{
-				Collection: StockCollection, IDPrefix: store.Path(in.Tenant) + "~", After: in.After, Limit: in.Limit,
-			}
+			query := store.Query{Collection: StockCollection, After: in.After, Limit: in.Limit}
+			query.IDPrefix = store.Path(in.Tenant) + "~"
 			return console.Listed(store.List(ctx, ed.Store, query, ReadStock))
 		}),
 		console.New(console.Row{
@@ -310,8 +307,7 @@ func (ed *StockEditor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show",
 			Summary: "Set how many pieces of a product can be ordered",
-			Help: "Reserved and sold pieces stay as they are. The change is refused if orders have changed the " +
-				"stock since.",
+			Help:    "Reserved and sold pieces stay. It is refused if orders have changed the stock since.",
 		}, ed.Set),
 		console.New(console.Row{
 			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show",

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Diagram is the state machine, in Mermaid: each way that an order can go, with what takes it along and what
-// is done.
+// Diagram is the state machine in Mermaid: each transition with its event and its effects.
 func Diagram() string {
 	text := "stateDiagram-v2\n"
 	for _, e := range edges {
@@ -36,7 +35,7 @@ func Diagram() string {
 	return text
 }
 
-// Answers is the table, in Markdown, of the events that no edge is for.
+// Answers is the table in Markdown of the events without an edge.
 func Answers() string {
 	text := "| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n"
 	for _, a := range answers {

@@ -5,8 +5,8 @@ import "slices"
 // State is where an order stands, by its name in the queue design's diagram.
 type State string
 
-// The states. An order rests in PaymentInitiated, OrderConfirmed, OrderCancelled and OrderShipped.
-// The others are passed in one commit, and stand in the order's history.
+// The states. An order rests in PaymentInitiated, OrderConfirmed, OrderCancelled and OrderShipped. It passes
+// the others in one commit, which its history shows.
 const (
 	OrderCreated      State = "OrderCreated"
 	ValidateInventory State = "ValidateInventory"
@@ -55,22 +55,19 @@ const (
 )
 
 type edge struct {
-	from State
-	// on is the event that takes the order along the edge; empty: it follows at once.
-	on string
-	// inStock decides between edges that follow at once: whether all pieces are available.
-	inStock *bool
+	from    State
+	on      string // the event that takes the order along the edge; empty: it follows at once
+	inStock *bool  // decides between edges that follow at once: whether all pieces are available
 	to      State
 	stock   move
 	reason  string
 	emits   string
-	// waits: the payment timeout begins. Any edge that leaves the state ends it.
-	waits bool
+	waits   bool // the payment timeout begins; any edge that leaves the state ends it
 }
 
 var yes, no = true, false
 
-// edges are all ways that an order can go: the state machine of the queue design, and shipping.
+// edges are all transitions of an order: the state machine of the queue design, and shipping.
 var edges = []edge{
 	{from: none, on: created, to: OrderCreated},
 	{from: OrderCreated, to: ValidateInventory},
@@ -87,19 +84,16 @@ var edges = []edge{
 	{from: OrderConfirmed, on: shipped, to: OrderShipped, emits: emitsShipped},
 }
 
-// kind is what an event is to an order that has no edge for it.
+// kind is what becomes of an event that the order's state has no edge for.
 type kind string
 
 const (
-	// superseded: it came too late, and nothing is done.
-	superseded kind = "superseded"
-	// illegal: a person has to look at it.
-	illegal kind = "dead letter"
-	// missing: what must come before it has not come yet.
-	missing kind = "tried again"
+	superseded kind = "superseded"  // it came too late, and nothing is done
+	illegal    kind = "dead letter" // a person has to look at it
+	missing    kind = "tried again" // an event that must precede it has not come yet
 )
 
-// answer is what events are answered with, at states that have no edge for them.
+// answer is what becomes of events at states that have no edge for them.
 type answer struct {
 	at   []State
 	on   []string
@@ -107,28 +101,22 @@ type answer struct {
 	code string
 }
 
-// answers are those to all events at all states of rest that have no edge.
-var answers = []answer{
-	{[]State{none}, []string{paymentConfirmed, paymentFailed, shipped}, missing, "order_not_seen"},
-	// the commit that starts the wait writes the order
-	{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"},
-	{
-		[]State{PaymentInitiated, OrderConfirmed, OrderShipped, OrderCancelled},
-		[]string{created},
-		superseded,
-		"already_created",
-	},
-	{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
-	{
-		[]State{OrderConfirmed, OrderShipped},
-		[]string{paymentConfirmed, paymentFailed, paymentTimeout},
-		superseded, "already_confirmed",
-	},
-	{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
-	// the money waits for a person
-	{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"},
-	{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
-}
+// answers has all events at all states of rest that have no edge for them.
+var (
+	paid    = []State{OrderConfirmed, OrderShipped}
+	answers = []answer{
+		{[]State{none}, []string{paymentConfirmed, paymentFailed, shipped}, missing, "order_not_seen"},
+		// the commit that starts the wait writes the order
+		{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"},
+		{append(paid, PaymentInitiated, OrderCancelled), []string{created}, superseded, "already_created"},
+		{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
+		{paid, []string{paymentConfirmed, paymentFailed, paymentTimeout}, superseded, "already_confirmed"},
+		{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
+		// the money waits for a person
+		{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"},
+		{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
+	}
+)
 
 // answerTo finds the answer to an event at a state; ok is false where an edge is for it.
 func answerTo(at State, on string) (a answer, ok bool) {
@@ -140,7 +128,7 @@ func answerTo(at State, on string) (a answer, ok bool) {
 	return a, false
 }
 
-// walk follows an event's edge, if there is one, and those that follow at once, to the next state of rest.
+// walk takes an event's edge, if there is one, and those that follow at once, to the next state of rest.
 func walk(from State, on string, inStock bool) (path []edge) {
 	for {
 		i := slices.IndexFunc(edges, func(e edge) bool {

@@ -1,6 +1,6 @@
-// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the
-// pieces of products that it reserves, sells and releases. Every event of an order is one commit. It refuses
-// to commit, retry or remember events, and to move money: a payment that no order waits for is a dead letter.
+// Package orders owns the states of an order and the transitions between them, in one table, and the pieces
+// of products that it reserves, sells and releases. Every event of an order is one commit. It refuses to
+// commit, retry or remember events, and to move money: a payment that no order waits for is a dead letter.
 package orders
 
 import (
@@ -28,18 +28,16 @@ const (
 )
 
 type handlers struct {
-	store store.Getter
-	now   func() time.Time
-	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
-	queue    string
-	patience time.Duration
-	// notices is where it is told what became of orders. others are queues that are told of those that are
-	// confirmed, too, and indexes those that are told of each product that was sold.
-	notices         string
-	others, indexes []string
+	store    store.Getter
+	now      func() time.Time
+	queue    string        // gets a payment's timeout
+	patience time.Duration // how long a payment is waited for
+	notices  string        // gets the events that users are notified of
+	others   []string      // the queues that get the events of confirmed orders too
+	indexes  []string      // the queues that get an event of each product that was sold
 }
 
-// Register adds the handlers. The catalog says how long a payment is waited for, and who is told.
+// Register adds the handlers. The catalog says how long a payment is waited for, and which queues get events.
 func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
 	q, ok := c.HandledBy(createHandler)
 	if !ok {
@@ -64,9 +62,9 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 			own.patience = h.WaitsFor
 		}
 	}
+	all := slices.Concat(own.others, own.indexes, []string{own.notices})
 	handler.RegisterTx(r, createHandler, own.create, own.queue, own.notices)
-	told := slices.Concat(own.others, own.indexes, []string{own.notices})
-	handler.RegisterTx(r, confirmHandler, own.advance(own.confirm), told...)
+	handler.RegisterTx(r, confirmHandler, own.advance(own.confirm), all...)
 	handler.RegisterTx(r, failHandler, own.advance(func(*Order, about) error { return nil }), own.notices)
 	handler.RegisterTx(r, timeoutHandler, own.advance(own.timeOut), own.notices)
 	handler.RegisterTx(r, shipHandler, own.advance(own.ship), own.notices)
@@ -80,41 +78,40 @@ type newOrder struct {
 	Items    []Item `json:"items"`
 }
 
-// about is what the other events say of an order.
+// about is the data of the other events.
 type about struct {
 	OrderID   string `json:"order_id"`
 	PaymentID string `json:"payment_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
 }
 
-// Notice is the data of what is told of an order.
+// Notice is the data of an event that a user or a seller is notified of.
 type Notice struct {
 	OrderID string `json:"order_id"`
 	UserID  string `json:"user_id,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest
-// sale.
+// Sold is the data of the event of a product that was sold. By the version an index keeps the newest sale.
 type Sold struct {
 	DocumentID string    `json:"document_id"`
 	Version    int64     `json:"version"`
 	SoldAt     time.Time `json:"sold_at"`
 }
 
-// create reserves all pieces of an order, or none, and starts the wait for its payment. Where a piece is
-// short, the order is cancelled. A first try does not read the order: the store refuses to create another.
+// create reserves all pieces of an order, and starts the wait for its payment. Where a piece is short, it
+// reserves none and cancels the order. A first try does not read the order: the store refuses a second one.
 func (h handlers) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
 	o := Order{
 		ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items,
-		Total: body.Total,
 	}
+	o.Total = body.Total
 	if event.Try > 0 {
 		there, err := Find(ctx, h.store, event.Tenant, o.ID)
+		same := there.UserID == o.UserID && there.SellerID == o.SellerID && there.Total == o.Total
 		switch {
-		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total ||
-			!slices.Equal(there.Items, o.Items)):
+		case err == nil && (!same || !slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
 		case err == nil:
 			a, _ := answerTo(there.State, created)
@@ -128,7 +125,8 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 		if err != nil && !errors.Is(err, ErrNoStock) {
 			return handler.Effect{}, marked(err)
 		}
-		if s.Available < item.Quantity { // what is taken meanwhile fails the commit, and it is looked at again
+		// pieces that are taken meanwhile fail the commit, and the event is retried
+		if s.Available < item.Quantity {
 			o.ShortOf = item.ProductID
 			break
 		}
@@ -136,7 +134,7 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 	return h.follow(event, o, walk(none, created, o.ShortOf == ""))
 }
 
-// merged has each product once. More pieces than there can be stay more than there can be.
+// merged adds up the pieces of each product. A sum above MaxPieces stays above it.
 func merged(items []Item) []Item {
 	pieces := map[string]int64{}
 	for _, item := range items {
@@ -150,7 +148,7 @@ func merged(items []Item) []Item {
 	return all
 }
 
-// confirm takes the payment of an order. A second payment is for a person, where the two can be told apart.
+// confirm takes the payment of an order. A second payment, known by its id, is a dead letter.
 func (h handlers) confirm(o *Order, body about) error {
 	switch {
 	case o.State == PaymentInitiated:
@@ -161,8 +159,7 @@ func (h handlers) confirm(o *Order, body about) error {
 	return nil
 }
 
-// timeOut lets the timeout cancel an order whose payment is late by the order's own time; an early one is
-// kept.
+// timeOut lets the timeout cancel an order only when its payment is due; an early one is tried again then.
 func (h handlers) timeOut(o *Order, _ about) error {
 	if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
 		return retry.Early("not_due", early, nil)
@@ -175,10 +172,10 @@ func (h handlers) ship(o *Order, body about) error {
 	return nil
 }
 
-// advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
-func (h handlers) advance(
-	check func(*Order, about) error,
-) func(context.Context, handler.Event, about) (handler.Effect, error) {
+type advancing = func(context.Context, handler.Event, about) (handler.Effect, error)
+
+// advance takes an order along the event's edge, or answers. check may complete or refuse a known order.
+func (h handlers) advance(check func(*Order, about) error) advancing {
 	return func(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 		o, err := Find(ctx, h.store, event.Tenant, body.OrderID)
 		switch {
@@ -214,7 +211,7 @@ func (a answer) effect() (handler.Effect, error) {
 	}
 }
 
-// follow takes an order, which is there or new, along edges, and returns the effect of all.
+// follow takes an order, which may be new, along edges, and returns the effect of all of them.
 func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Effect, error) {
 	now := h.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; o.version == 0 {
@@ -240,7 +237,7 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 			})
 		}
 		if e.emits != "" {
-			effect.Emit = append(effect.Emit, h.tell(event, e.emits, o)...)
+			effect.Emit = append(effect.Emit, h.emissions(event, e.emits, o)...)
 		}
 	}
 	effect.Result = cmp.Or(results[o.State], "cancelled_"+o.Reason)
@@ -248,34 +245,34 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 	return effect, nil
 }
 
-// tell are the messages of what became of an order: to its user, and of one that is confirmed to the others,
-// to its seller and to the indexes of its products. Of at most 100 products, with their stock and two writes
-// for each message, an order stays within store.MaxWrites.
-func (h handlers) tell(event handler.Event, what string, o Order) (all []handler.Emission) {
-	notice, confirmed := Notice{OrderID: o.ID, UserID: o.UserID}, what == emitsConfirmed
-	for _, to := range h.others {
-		if confirmed {
-			all = append(all, handler.Emission{To: to, Body: message(event, what, notice)})
+// emissions are the messages of an order's new state: to its user; of a confirmed one also to the others, to
+// its seller and to the indexes of its products. Their ids follow from their order. With at most 100
+// products, their stock and two writes for each message, an order stays within store.MaxWrites.
+func (h handlers) emissions(event handler.Event, what string, o Order) (all []handler.Emission) {
+	notify := func(eventType string, of Notice) {
+		if of.UserID != "" {
+			body := message(event, eventType, of)
+			all = append(all, handler.Emission{To: h.notices, RoutingKey: eventType, Body: body})
 		}
 	}
-	if confirmed && o.SellerID != "" {
-		seller := Notice{OrderID: o.ID, UserID: o.SellerID}
-		all = append(all,
-			handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, seller)})
+	notice := Notice{OrderID: o.ID, UserID: o.UserID}
+	if what != emitsConfirmed {
+		if what == emitsCancelled {
+			notice.Reason = o.Reason
+		}
+		notify(what, notice)
+		return all
 	}
-	if what == emitsCancelled {
-		notice.Reason = o.Reason
+	for _, to := range h.others {
+		all = append(all, handler.Emission{To: to, Body: message(event, what, notice)})
 	}
-	if o.UserID != "" { // without a user there is nobody to tell
-		all = append(all, handler.Emission{To: h.notices, RoutingKey: what, Body: message(event, what, notice)})
-	}
+	notify(emitsSeller, Notice{OrderID: o.ID, UserID: o.SellerID})
+	notify(what, notice)
 	for _, to := range h.indexes {
 		for _, item := range o.Items {
 			sold := Sold{DocumentID: item.ProductID, Version: o.UpdatedAt.UnixMicro(), SoldAt: o.UpdatedAt}
-			if confirmed {
-				all = append(all,
-					handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
-			}
+			body := message(event, emitsSold, sold)
+			all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: body})
 		}
 	}
 	return all
@@ -283,9 +280,8 @@ func (h handlers) tell(event handler.Event, what string, o Order) (all []handler
 
 func timeoutOf(order string) string { return "payment of order " + order }
 
-func message(event handler.Event, eventType string, data any) contract.Body {
-	return contract.Of(
-		&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
+func message(of handler.Event, eventType string, data any) contract.Body {
+	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: of.CorrelationID, Data: data})
 }
 
 // results are those of orders that are not cancelled.

@@ -1,7 +1,7 @@
-// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event,
-// and a refund once per payment, in one document each. It owns what is asked of the gateway, what its answers
-// mean, and whom their outcome is told. It refuses to know how the gateway is called, to retry, and to decide
-// whether a payment is due.
+// Package payments starts payments and refunds at the payment gateway: a payment once for each key of an
+// event, a refund once for each payment. It owns the orders to the gateway, what its answers mean, and which
+// events follow. It refuses to know how the gateway is called, to retry, and to decide whether a payment is
+// due.
 package payments
 
 import (
@@ -37,7 +37,7 @@ const (
 	statusPending   = "pending"
 )
 
-// said is what the gateway says of an order. What else an answer has is the gateway's own.
+// said is what is read of the gateway's answer.
 type said struct {
 	PaymentID      string `json:"payment_id"`
 	SubscriptionID string `json:"subscription_id"`
@@ -46,7 +46,7 @@ type said struct {
 	Status         string `json:"status"`
 }
 
-// about reports whether the answer is about what was asked for. What the order left open the gateway says.
+// about reports whether the answer is about the order. Members that the order left out may have any value.
 func (s said) about(asked contract.Payload) bool {
 	agree := func(asked, said string) bool { return asked == "" || asked == said }
 	return agree(asked.SubscriptionID, s.SubscriptionID) && agree(asked.PaymentID, s.PaymentID) &&
@@ -77,8 +77,8 @@ const (
 	Declined = "declined" // the gateway has declined it; the subscription service is notified
 )
 
-// ActionDeclined is the action of the update about a payment that the gateway has declined: a receiver that
-// reads the action alone must not take it for one that was made. The payload's event_type says which one.
+// ActionDeclined is the action of the update about a declined payment: a receiver that reads the action alone
+// must not take it for one that was made. The payload's event_type says which payment it is.
 const ActionDeclined = "payment_declined"
 
 const actionRefund = "refund"
@@ -90,7 +90,10 @@ type Payments struct {
 	Refunds catalog.Queue
 }
 
-type envelope = *contract.Envelope
+type (
+	envelope   = *contract.Envelope
+	reconciled = handler.Reconciled
+)
 
 // Initiate is the handler of initial payments, renewals, upgrades and downgrades.
 func (p Payments) Initiate() handler.Leased { return p.leased(false) }
@@ -99,7 +102,7 @@ func (p Payments) Initiate() handler.Leased { return p.leased(false) }
 func (p Payments) Trial() handler.Leased { return p.leased(true) }
 
 func (p Payments) leased(refunded bool) handler.Leased {
-	effect := func(event handler.Event, body *contract.Envelope, answer []byte) (handler.Effect, error) {
+	effect := func(event handler.Event, body envelope, answer []byte) (handler.Effect, error) {
 		s, err := read(answer, body.Payload)
 		if err != nil {
 			return handler.Effect{}, err
@@ -114,8 +117,8 @@ func (p Payments) leased(refunded bool) handler.Leased {
 		}
 		return effect, nil
 	}
-	order := func(event handler.Event, body *contract.Envelope) ([]byte, error) {
-		// Before money moves: the update about it could not be delivered.
+	order := func(event handler.Event, body envelope) ([]byte, error) {
+		// Checked before money moves: the update about it could not be delivered.
 		if body.Payload.SubscriptionID == "" {
 			return nil, retry.Permanent("subscription_id_missing", nil)
 		}
@@ -145,19 +148,20 @@ func (p Payments) leased(refunded bool) handler.Leased {
 			return effect(event, body, answer)
 		}),
 		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (
-			handler.Reconciled, error,
+			r reconciled, _ error,
 		) {
 			answer, known, err := p.Gateway.Reconcile(ctx, event.CalleeKey())
 			if err != nil || !known {
-				return handler.Reconciled{}, err
+				return r, err
 			}
-			done, err := effect(event, body, answer)
-			return handler.Reconciled{Done: err == nil, Effect: done}, err
+			r.Effect, err = effect(event, body, answer)
+			r.Done = err == nil
+			return r, err
 		}),
 	}
 }
 
-func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
+func updateOf(event handler.Event, asked envelope, s said) envelope {
 	update := &contract.Envelope{
 		Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(),
 		Payload: asked.Payload,
@@ -173,13 +177,12 @@ func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.E
 	return update
 }
 
-// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
-// update's.
-func (p Payments) refund(event handler.Event, update *contract.Envelope) handler.Emission {
+// refund is the full refund of a trial's payment, under a key of its own: billing-queues, section 7.1.
+func (p Payments) refund(event handler.Event, update envelope) handler.Emission {
 	paid := update.Payload
 	return emission(p.Refunds, &contract.Envelope{
-		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID,
-			event.Tenant, update.IdempotencyKey),
+		Action: actionRefund, CorrelationID: update.CorrelationID,
+		IdempotencyKey: handler.CalleeKey(p.Refunds.ID, event.Tenant, update.IdempotencyKey),
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID,
 			PaymentID:  paid.PaymentID,
@@ -196,7 +199,7 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 // Register puts the handlers into the registry.
 func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased[envelope](r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
-	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID,
-		trial.Refunds.ID)
+	emits := []string{trial.Updates.ID, trial.Refunds.ID}
+	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), emits...)
 	handler.RegisterLeased[envelope](r, RefundHandler, refund.Leased())
 }

@@ -17,8 +17,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// RefundsCollection holds a document per payment whose refund was asked for. It does not expire: a
-// payment is not to be refunded a second time, however late somebody asks.
+// RefundsCollection holds a document for each payment whose refund was requested. None expires: a payment
+// must not be refunded a second time, however late the second request comes.
 const RefundsCollection = "refunds"
 
 // State is where a refund stands.
@@ -26,17 +26,13 @@ type State string
 
 // The states of a refund.
 const (
-	// UnderWay: reserved here; what happened at the gateway is not settled.
-	UnderWay State = "under_way"
-	// Refunded: the money has gone back. It stays so.
-	Refunded State = "refunded"
-	// Refused: the gateway has refused, and no money moved. Another message may ask again.
-	Refused State = "refused"
+	UnderWay State = "under_way" // reserved here; the gateway's outcome is not known yet
+	Refunded State = "refunded"  // the money has gone back; final
+	Refused  State = "refused"   // the gateway has refused, and no money moved; another message may ask again
 )
 
-// ErrNoRefund: nobody has asked for a refund of the payment.
-var ErrNoRefund = console.Refuse(console.Absent, "refund_unknown",
-	"Nobody has asked for a refund of this payment.")
+// ErrNoRefund: no refund of the payment was requested.
+var ErrNoRefund = console.Refuse(console.Absent, "refund_unknown", "No refund of this payment was requested.")
 
 // Refund is the refund of one payment.
 type Refund struct {
@@ -48,7 +44,7 @@ type Refund struct {
 	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
 	State    State  `json:"state" store:"state,required" show:"State"`
 	Reason   string `json:"reason,omitempty" store:"reason" show:"Reason"`
-	// Queue and EventID are of the message that has requested the refund last.
+	// Queue and EventID are of the last message that requested the refund.
 	Queue      string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
 	EventID    string    `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required" show:"Since"`
@@ -76,25 +72,23 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	return store.Read(ctx, from, refundKey(tenant, payment), ErrNoRefund, ReadRefund)
 }
 
-// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time
-// that they were reserved. next is zero where nothing is behind them.
+// ListRefunds returns a page of the refunds in a state, or of all, the last reserved first.
 func ListRefunds(
 	ctx context.Context, from store.Querier, state State, after store.Cursor, limit int,
 ) (page []Refund, next store.Cursor, err error) {
-	return store.List(ctx, from, store.Query{
-		Collection: RefundsCollection, Equal: store.Equals("state", string(state)),
-		Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit,
-	}, ReadRefund)
+	query := store.Query{
+		Collection: RefundsCollection, Equal: store.Equals("state", string(state)), After: after,
+	}
+	query.Newest, query.Limit = &store.Newest{Field: "reserved_at"}, limit
+	return store.List(ctx, from, query, ReadRefund)
 }
 
-// RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.
+// RefundsOf returns the refunds of a tenant's subscription, at most limit, unordered.
 func RefundsOf(
 	ctx context.Context, from store.Querier, tenant, subscription string, limit int,
 ) (all []Refund, more bool, err error) {
-	query := store.Query{
-		Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription},
-		Limit: limit,
-	}
+	query := store.Query{Collection: RefundsCollection, Limit: limit}
+	query.Equal = map[string]any{"tenant": tenant, "subscription_id": subscription}
 	all, next, err := store.List(ctx, from, query, ReadRefund)
 	return all, !next.IsZero(), err
 }
@@ -111,14 +105,14 @@ type RefundOf struct {
 	Payment string `json:"-" path:"payment" validate:"required" help:"payment id"`
 }
 
-// RefundHandler is what the catalog calls the handler of refunds.
+// RefundHandler is the catalog's name of the handler of refunds.
 const RefundHandler = "refunds.initiate"
 
 var errOff = console.Refuse(console.Conflict, "refunds_off",
 	"No queue of refunds runs here, and so none are found by their state: list all.")
 
-// Operations are what people do with refunds, which is to look at them: a message asks for one. Where no
-// queue of refunds runs, which is off, the database has no index of their states.
+// Operations are what people do with refunds: look at them. A message requests one. Where no queue of refunds
+// runs, which is off, the database has no index of their states.
 func Operations(from store.Store, off bool) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -140,18 +134,18 @@ func Operations(from store.Store, off bool) []console.Operation {
 	}
 }
 
-// AlreadyRefunded is the result of a message that asks for what another one has got.
+// AlreadyRefunded is the result of a message that requests the refund that another one has got.
 const AlreadyRefunded = "already_refunded"
 
-// Refunds pays back at the gateway what a payment took: it reserves the refund here, has the gateway make it,
-// and confirms it or rolls it back here.
+// Refunds refunds payments: it reserves the refund here, has the gateway make it, and confirms it or rolls it
+// back here.
 type Refunds struct {
 	Gateway Gateway
 	Store   store.GetCommitter
 	Now     func() time.Time
 }
 
-// order is what the gateway is asked for. It is the same for every attempt of an event.
+// order is the order to the gateway, the same in every attempt of an event.
 type order struct {
 	EventID        string `json:"event_id"` // the event's CalleeKey
 	Tenant         string `json:"tenant"`
@@ -164,9 +158,9 @@ type order struct {
 	Currency       string `json:"currency,omitempty"`
 }
 
-// Leased is the handler of refunds. What is asked for a payment that has been refunded ends here: the same is
-// answered with AlreadyRefunded, and anything else is a dead letter. While another message's refund of the
-// payment is under way, a message waits.
+// Leased is the handler of refunds. A second request for a refunded payment ends with AlreadyRefunded if it
+// asks for the same, else as a dead letter. While another message's refund of the payment is under way, it
+// waits.
 func (r Refunds) Leased() handler.Leased {
 	return handler.Leased{
 		Plan: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Plan, error) {
@@ -188,15 +182,13 @@ func (r Refunds) Leased() handler.Leased {
 			}
 			return handler.Effect{Result: result}, err
 		}),
-		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (
-			handler.Reconciled, error,
-		) {
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (reconciled, error) {
 			a, there, result, err := r.begin(ctx, event, body)
 			done := result != ""
 			if err == nil && !done && there.of(event) {
 				result, done, err = a.find(ctx)
 			}
-			return handler.Reconciled{Done: done, Effect: handler.Effect{Result: result}}, err
+			return reconciled{Done: done, Effect: handler.Effect{Result: result}}, err
 		}),
 	}
 }
@@ -205,11 +197,11 @@ type attempt struct {
 	Refunds
 
 	event handler.Event
-	body  *contract.Envelope
+	body  envelope
 	asked contract.Payload // of body
 }
 
-// order is the order as the gateway takes it. What it holds has been decoded as JSON: it can be encoded.
+// order is the order's JSON. All of it was decoded from JSON, so it can be encoded.
 func (a attempt) order() []byte {
 	text, _ := json.Marshal(order{
 		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.asked.PaymentID,
@@ -218,9 +210,9 @@ func (a attempt) order() []byte {
 	return text
 }
 
-// begin looks at what became of the refund before: there is a result where nothing is left to do.
+// begin reads the refund that there is; result is not empty where nothing is left to do.
 func (r Refunds) begin(
-	ctx context.Context, event handler.Event, body *contract.Envelope,
+	ctx context.Context, event handler.Event, body envelope,
 ) (a attempt, there Refund, result string, err error) {
 	a = attempt{r, event, body, body.Payload}
 	if !pii.ID.Valid(a.asked.PaymentID) {
@@ -230,14 +222,14 @@ func (r Refunds) begin(
 	if err != nil {
 		return a, there, "", retry.Outage("store_unavailable", err)
 	}
-	if there, err = stand(doc); err == nil {
+	if there, err = found(doc); err == nil {
 		result, err = a.outcome(there)
 	}
 	return a, there, result, err
 }
 
-// stand reads the document of a payment's refund; without a state there is none.
-func stand(doc store.Document) (there Refund, err error) {
+// found reads the document of a payment's refund; the state is empty where there is none.
+func found(doc store.Document) (there Refund, err error) {
 	if doc.Version == 0 {
 		return there, nil
 	}
@@ -251,7 +243,7 @@ func (a attempt) key() store.Key { return refundKey(a.event.Tenant, a.asked.Paym
 
 func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
 
-// outcome is what a refund is to the message: a result or a refusal where nothing is left to do.
+// outcome is a result or a refusal where the refund leaves the message nothing to do.
 func (a attempt) outcome(there Refund) (result string, err error) {
 	own, same := there.of(a.event), there.Amount == a.asked.Amount && there.Currency == a.asked.Currency
 	switch {
@@ -261,19 +253,19 @@ func (a attempt) outcome(there Refund) (result string, err error) {
 		return string(Refunded), nil
 	case there.State == Refunded && same:
 		return AlreadyRefunded, nil
-	case there.State == Refunded, own && !same: // what is stored says how much, and no message
+	case there.State == Refunded, own && !same: // the document decides the amount
 		return "", retry.Permanent("refunded_otherwise", nil)
 	}
 	return "", nil
 }
 
 // reserving are the writes that reserve the refund; none, where this message has reserved it. Of two messages
-// that ask for a payment's refund, one is let through.
+// about one payment, one gets the reservation.
 func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	switch {
 	case there.State == UnderWay && there.of(a.event):
 		return nil, nil
-	// its outcome may be unknown for long, and after that it may be refused: no answer yet
+	// another message's; it may still be refused
 	case there.State == UnderWay:
 		return nil, retry.Missing("refund_under_way", nil)
 	}
@@ -284,8 +276,8 @@ func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	}.write()}, nil
 }
 
-// do reserves the refund, has the gateway make it, and settles it. A crash between any two steps is mended by
-// doing it again: nothing is rolled back but on a refusal, and then the gateway is asked once more.
+// do reserves the refund, has the gateway make it, and settles it. After a crash between two steps another
+// attempt completes them: only a refusal rolls back, and the gateway is asked once more before that.
 func (a attempt) do(ctx context.Context) (result string, err error) {
 	found := false // by an earlier attempt, or another worker, which may have asked the gateway
 	err = a.update(ctx, func(there Refund) (writes []store.Write, err error) {
@@ -312,8 +304,7 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if verdict.Class != retry.Rejected {
 		return "", refusal
 	}
-	// What was refused may be the repetition of a request that got through: this worker's own, or that of
-	// another one.
+	// The refused request may repeat one that got through, of this worker or of another.
 	if result, done, err := a.find(ctx); err != nil || done {
 		return result, err
 	}
@@ -321,7 +312,7 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if err == nil || retry.Decide(err) != verdict {
 		return result, err
 	}
-	return "", refusal // it says more than what is kept of it
+	return "", refusal // which says more than the stored reason
 }
 
 // request asks the gateway for the refund. After an error marked retry.Permanent nothing happened there and
@@ -338,7 +329,7 @@ func (a attempt) request(ctx context.Context) error {
 	return err
 }
 
-// find asks the gateway what became of the request, and confirms here what it finds there.
+// find asks the gateway for the outcome of the request, and confirms the refund here if it was made.
 func (a attempt) find(ctx context.Context) (string, bool, error) {
 	answer, known, err := a.Gateway.Reconcile(ctx, a.event.CalleeKey())
 	if err != nil || !known {
@@ -352,7 +343,7 @@ func (a attempt) find(ctx context.Context) (string, bool, error) {
 	return result, err == nil, err
 }
 
-// settle confirms the refund, or rolls it back with a reason. What another worker has settled before stands.
+// settle confirms the refund, or rolls it back with a reason. What another worker has settled stays.
 func (a attempt) settle(ctx context.Context, to State, reason string) (result string, err error) {
 	var outcome error
 	err = a.update(ctx, func(there Refund) (writes []store.Write, _ error) {
@@ -362,7 +353,7 @@ func (a attempt) settle(ctx context.Context, to State, reason string) (result st
 		case to == Refunded && (!own || there.State == Refused):
 			return nil, retry.Permanent("two_phase_disagreement",
 				errors.New("payments: refunded there after it was refused there and rolled back here"))
-		case !own: // another message has it since a worker rolled this one back
+		case !own: // a worker rolled this one back, and another message has reserved it since
 			return nil, retry.Permanent(reason, nil)
 		case there.State == UnderWay:
 			there.State, there.Reason, there.SettledAt = to, reason, a.Now()
@@ -377,11 +368,11 @@ func (a attempt) settle(ctx context.Context, to State, reason string) (result st
 	return result, outcome
 }
 
-// update commits what decide makes of the payment's refund. The error is marked.
+// update commits the writes that decide returns for the payment's refund. The error is marked.
 func (a attempt) update(ctx context.Context, decide func(there Refund) ([]store.Write, error)) error {
 	var refusal error
 	_, err := store.Update(ctx, a.Store, a.key(), func(doc store.Document) (writes []store.Write, _ error) {
-		there, err := stand(doc)
+		there, err := found(doc)
 		if err == nil {
 			writes, err = decide(there)
 		}

@@ -2,13 +2,10 @@ package payments_test
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/payments"
@@ -20,102 +17,6 @@ import (
 	"billhook/internal/retry"
 )
 
-var errLost, errRefused = errors.New("no answer"), errors.New("too old")
-
-// bank is a gateway that pays back once per key, and as often per payment as it is asked to.
-type bank struct {
-	mu sync.Mutex
-	// does is what becomes of the next orders: an entry each, and then they succeed.
-	does     []string
-	keys     map[string]string    // the status of each order, by its key
-	made     map[string]bankOrder // by its key
-	refunded map[string]int       // by payment
-	orders   int
-	// forgets: a refusal is not remembered under its key. voids: asking for a key that nothing was done
-	// under declines it for good. rebuffs: a repetition of what was done is refused.
-	forgets, voids, rebuffs bool
-	// before, if set, comes before the next order, which reaches the gateway late.
-	before func()
-}
-
-type bankOrder struct {
-	PaymentID      string `json:"payment_id"`
-	SubscriptionID string `json:"subscription_id"`
-	Amount         string `json:"amount"`
-	Currency       string `json:"currency"`
-	Status         string `json:"status"`
-}
-
-func newBank(does ...string) *bank {
-	return &bank{does: does, keys: map[string]string{}, made: map[string]bankOrder{}, refunded: map[string]int{}}
-}
-
-func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
-	var asked bankOrder
-	if err := json.Unmarshal(order, &asked); err != nil {
-		return nil, err
-	}
-	if before := b.before; before != nil {
-		b.before = nil
-		before()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.orders++
-	if b.rebuffs && b.keys[id] != "" {
-		return nil, retry.Permanent("done_already", nil)
-	}
-	does := "succeed"
-	if len(b.does) > 0 {
-		does, b.does = b.does[0], b.does[1:]
-	}
-	switch does {
-	case "fail":
-		return nil, errLost
-	case "refuse":
-		if !b.forgets && b.keys[id] == "" {
-			b.keys[id], b.made[id] = "declined", asked
-		}
-		if b.keys[id] != "succeeded" {
-			return nil, retry.Permanent("callee_refused_422", errRefused)
-		}
-	}
-	b.made[id] = asked
-	if b.keys[id] == "" {
-		b.keys[id] = "succeeded"
-		if does == "decline" {
-			b.keys[id] = "declined"
-		} else {
-			b.refunded[asked.PaymentID]++
-		}
-	}
-	if does == "lose" {
-		return nil, errLost
-	}
-	return b.answer(id), nil
-}
-
-func (b *bank) answer(id string) []byte {
-	order := b.made[id]
-	order.Status = b.keys[id]
-	answer, _ := json.Marshal(order)
-	return answer
-}
-
-func (b *bank) Request(id string, order []byte) handler.Call {
-	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/refunds", ID: id, Body: order}
-}
-
-func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.voids && b.keys[id] == "" {
-		b.keys[id] = "declined"
-	}
-	_, known := b.made[id]
-	return b.answer(id), known, nil
-}
-
 func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
 	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }}.Leased()
 }
@@ -125,12 +26,10 @@ func refundOf(id, payment, amount string) handler.Event {
 	if amount != "" {
 		payload.Currency = "EUR"
 	}
-	return handler.Event{
-		Queue: "refunds", Tenant: "default", ID: id, Type: "refund", Attempt: 1,
-		Body: contract.Of(&contract.Envelope{
-			ID: id, Action: "refund", CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "sub-1", Payload: payload,
-		}),
-	}
+	body := contract.Of(&contract.Envelope{
+		ID: id, Action: "refund", CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "sub-1", Payload: payload,
+	})
+	return handler.Event{Queue: "refunds", Tenant: "default", ID: id, Type: "refund", Attempt: 1, Body: body}
 }
 
 func in(currency string, event handler.Event) handler.Event {
@@ -155,7 +54,7 @@ func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	return filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(t)
 }
 
-func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
+func TestAPaymentIsRefundedOnceHoweverManyMessagesRequestIt(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank()
 	h := refunding(db, b)
@@ -196,7 +95,7 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	}
 }
 
-func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
+func TestARefundIsShownAtEachOfItsSteps(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail", "decline")
 	h := refunding(db, b)
@@ -205,7 +104,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 		require.ErrorIs(t, err, payments.ErrNoRefund)
 	}
 	first := refundOf("r-1", "pay-1", "")
-	// Of what was refused nothing happened, so another message may ask again; that one may not.
+	// A refused refund has not happened, so another message may request it again; the same one may not.
 	for _, step := range []struct {
 		event  handler.Event
 		result string
@@ -226,7 +125,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 			[]string{effect.Result, string(found.State), strings.TrimSpace(found.EventID + " " + found.Reason)})
 	}
 	require.Equal(t, 1, b.refunded["pay-1"])
-	require.Equal(t, 3, b.orders, "what was refused is not asked for again")
+	require.Equal(t, 3, b.orders, "a refused refund is not requested again")
 	for state, n := range map[payments.State]int{payments.Refunded: 1, payments.UnderWay: 0} {
 		page, next := filetest.Both(payments.ListRefunds(t.Context(), db, state, store.Cursor{}, 10))(t)
 		require.Empty(t, next)
@@ -234,7 +133,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	}
 }
 
-func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
+func TestTheStoredAmountOfARefundCounts(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail")
 	h := refunding(db, b)
@@ -251,15 +150,15 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
 	}
 	_, err := deliver(t.Context(), h, refundOf("r-2", "pay-1", "5.00"))
-	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, whatever it asks for
+	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, whatever its amount
 	require.Equal(t, 1, b.orders, "the gateway is not asked for another amount")
 	require.NoError(t, filetest.ErrorOf(deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))))
 	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
-// A worker of r-1 asks the gateway only once r-1 was refused to another worker, and r-2 has the refund, of
-// unknown outcome.
+// A worker of r-1 reaches the gateway only after another worker's r-1 was refused, and while the outcome of
+// r-2, which has the refund, is unknown.
 func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 	t.Parallel()
 	for reason, forgets := range map[string]bool{"refund_declined": false, "two_phase_disagreement": true} {
@@ -269,7 +168,7 @@ func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 		late.before = func() {
 			_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 			requireVerdict(t, err, retry.Permanent("callee_refused_422", nil))
-			require.ErrorIs(t, err, errRefused, "it says more than what is kept of it")
+			require.ErrorIs(t, err, errRefused, "it says more than the stored reason")
 			require.ErrorIs(t, filetest.ErrorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", ""))), errLost)
 		}
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
@@ -310,7 +209,7 @@ func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	require.Empty(t, d.orders)
 }
 
-// Each of the three commits meets a store that refuses it, whatever it is made of.
+// The store refuses each of the three commits.
 func TestACommitThatAlwaysFailsSaysWhy(t *testing.T) {
 	t.Parallel()
 	for want, befalls := range map[error]func(m *memory) error{
@@ -352,18 +251,17 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	require.Zero(t, b.orders)
 }
 
-func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *testing.T) {
+func TestAnUnknownOutcomeKeepsTheReservationAndRepeatsTheSameOrder(t *testing.T) {
 	t.Parallel()
 	for _, unknown := range []error{
 		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil),
-		retry.Unreadable("bad_answer", nil),
-		retry.Transient("again", retry.Permanent("declined", nil)),
+		retry.Unreadable("bad_answer", nil), retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
 		m, d, event := newMemory(), &stubGateway{err: unknown}, refundOf("r-1", "pay-1", "9.99")
 		_, err := refunding(m, d).Do(t.Context(), event)
 		require.Equal(t, unknown, err)
 		require.Equal(t, "under_way", m.state())
-		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
+		require.Empty(t, d.asked, "a first attempt has no order to ask about")
 		d.err = nil
 		require.Error(t, filetest.ErrorOf(refunding(m, d).Do(t.Context(), again(event))))
 		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() +
@@ -371,17 +269,17 @@ func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *
 			`"subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 		require.Equal(t, []string{order, order}, d.orders)
 		require.Equal(t, []string{event.CalleeKey()}, d.asked,
-			"a further one asks what became of it before it repeats the order")
+			"a further one asks for the outcome before it repeats the order")
 	}
 }
 
-func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
+func TestAnUnreadableDocumentIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	want := retry.Transient("refund_unreadable", nil)
 	for name, change := range map[string]func(fields map[string]any){
-		"a refund in a state of no refund": func(f map[string]any) { f["state"] = "gone" },
-		"a refund for no event":            func(f map[string]any) { delete(f, "event_id") },
-		"nothing of a refund":              func(f map[string]any) { clear(f) },
+		"an unknown state":      func(f map[string]any) { f["state"] = "gone" },
+		"a refund for no event": func(f map[string]any) { delete(f, "event_id") },
+		"no field of a refund":  func(f map[string]any) { clear(f) },
 	} {
 		m, b := newMemory(), newBank("decline")
 		h, event := refunding(m, b), refundOf("r-1", "pay-1", "")
@@ -396,12 +294,12 @@ func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	}
 }
 
-func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
+func TestAPlanHasTheReservationAndTheRequest(t *testing.T) {
 	t.Parallel()
 	m, b := newMemory(), newBank("fail", "decline")
 	h, event := refunding(m, b), refundOf("r-1", "pay-1", "9.99")
 	fresh := filetest.Must(h.Plan(t.Context(), event))(t)
-	require.Len(t, fresh.Writes, 1, "what is reserved")
+	require.Len(t, fresh.Writes, 1, "the reservation")
 	require.Equal(t, []string{"gateway", event.CalleeKey()}, []string{fresh.Calls[0].Target, fresh.Calls[0].ID})
 	require.Empty(t, m.docs, "a plan does nothing")
 

@@ -19,20 +19,16 @@ import (
 type fault int
 
 const (
-	none fault = iota
-	// lostBefore and lostAfter: the caller hears nothing; the step did not, or did, happen.
-	lostBefore
-	lostAfter
-	// diedBefore and diedAfter: the worker is killed on this side of the step or that.
-	diedBefore
-	diedAfter
-	// resent: a commit happens, its answer is lost, and the client library sends it again.
-	resent
-	// late: a request to the gateway times out, and arrives there some time later.
-	late
+	none       fault = iota
+	lostBefore       // the caller gets no answer, and the step did not happen
+	lostAfter        // the caller gets no answer, and the step happened
+	diedBefore       // the worker is killed before the step
+	diedAfter        // the worker is killed after the step
+	resent           // a commit happens, its answer is lost, and the client library sends it again
+	late             // a request to the gateway times out, and arrives there some time later
 )
 
-// To a read a death is the end of the attempt, as an error is.
+// For a read, a death ends the attempt as an error does.
 var everything = map[string][]fault{
 	"read":    {none, lostBefore},
 	"find":    {none, lostBefore, lostAfter, diedBefore, diedAfter},
@@ -40,8 +36,8 @@ var everything = map[string][]fault{
 	"request": {none, lostBefore, lostAfter, diedBefore, diedAfter, late},
 }
 
-// heldUp lists what can befall a step that takes place nevertheless: what stops a
-// worker before one is, to another worker, no different from one that is slow.
+// heldUp has the faults of steps that happen: for another worker, one that dies before its step is a slow
+// one.
 var heldUp = map[string][]fault{
 	"read": {none}, "find": {none}, "commit": {none, lostAfter, resent}, "request": {none, lostAfter, late},
 }
@@ -98,8 +94,7 @@ func (m *memory) state() string {
 	return state
 }
 
-// worker is one delivery of the event to one worker, stopped before every step: the worker's store and
-// gateway.
+// worker is one delivery of the event, stopped before every step; it is its own store and gateway.
 type worker struct {
 	w      *world
 	pause  func(string) bool
@@ -172,22 +167,19 @@ func (a *worker) Reconcile(ctx context.Context, id string) (answer []byte, known
 
 func (a *worker) Request(id string, order []byte) handler.Call { return a.w.bank.Request(id, order) }
 
-func (a *worker) goOn() (more bool) {
+func (a *worker) resumed() (more bool) {
 	a.next, more = a.resume()
 	return more
 }
 
 type world struct {
-	memory *memory
-	bank   *bank
-	// together is how many workers may be at it at once; deliveries how many there are
-	// before the last ones, which nothing befalls.
-	together, deliveries int
-	// reconciles: the worker asks Reconcile before a repeated attempt.
-	reconciles bool
-	// budget is how many faults there may be, of those that can befall a step.
-	budget  int
-	befalls map[string][]fault
+	memory     *memory
+	bank       *bank
+	together   int                // how many workers may run at once
+	deliveries int                // how many there are before the last ones, which have no faults
+	reconciles bool               // whether a repeated attempt calls Reconcile first
+	budget     int                // how many faults there may be
+	befalls    map[string][]fault // the faults of each step
 
 	delivered int
 	inFlight  []func() error
@@ -211,7 +203,7 @@ func (w *world) run(pick func(n int) int) error {
 						w.budget--
 					}
 				}
-				if !a.goOn() {
+				if !a.resumed() {
 					w.answers = append(w.answers, a)
 					active = append(active[:i:i], active[i+1:]...)
 				}
@@ -231,12 +223,12 @@ func (w *world) run(pick func(n int) int) error {
 			return err
 		}
 	}
-	for range 2 { // the deliveries that nothing befalls, if it takes any
+	for range 2 { // the deliveries without faults
 		if w.answered() {
 			break
 		}
 		a := w.deliver()
-		for a.goOn() {
+		for a.resumed() {
 		}
 		w.answers = append(w.answers, a)
 	}
@@ -248,11 +240,10 @@ func (w *world) run(pick func(n int) int) error {
 
 func final(err error) bool { return err != nil && retry.Decide(err).Class.Terminal() }
 
-// answered reports whether a worker has heard how it ended: nobody delivers the message again.
+// answered reports whether a worker has a final answer: the message is not delivered again.
 func (w *world) answered() bool {
-	return slices.ContainsFunc(w.answers, func(a *worker) bool {
-		return !a.dead && (a.err == nil || final(a.err))
-	})
+	ended := func(a *worker) bool { return !a.dead && (a.err == nil || final(a.err)) }
+	return slices.ContainsFunc(w.answers, ended)
 }
 
 func (w *world) arrive() {
@@ -271,18 +262,18 @@ func (w *world) deliver() *worker {
 		a.pause = yield
 		a.effect, a.err = deliver(context.Background(), refunding(a, a), event)
 	})
-	a.goOn()
+	a.resumed()
 	return a
 }
 
 func (w *world) always() error {
 	switch at, done := w.memory.state(), w.bank.refunded["pay-1"]; {
 	case at == "" && (done > 0 || len(w.inFlight) > 0):
-		return errors.New("asked there before anything was reserved here")
+		return errors.New("requested there before the reservation here")
 	case at == "refunded" && done == 0:
-		return errors.New("confirmed here what has not happened there")
+		return errors.New("confirmed here, and not made there")
 	case done > 1:
-		return errors.New("done twice there")
+		return errors.New("made twice there")
 	}
 	return nil
 }
@@ -309,7 +300,7 @@ func (w *world) inTheEnd() error {
 		}
 	}
 	if !w.answered() {
-		return errors.New("two deliveries that nothing befell did not settle it")
+		return errors.New("two deliveries without faults did not settle it")
 	}
 	return nil
 }
@@ -349,8 +340,8 @@ func everyHistory(t *testing.T, begin func() *world, see func(w *world, err erro
 	t.Log(runs, "histories")
 }
 
-// Up to two steps of three deliveries fail, and the steps of two workers come in every order while one step
-// seems to fail, each to its end.
+// Up to two steps of three deliveries fail; the steps of two workers come in every order, while one of them
+// seems to fail.
 func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	t.Parallel()
 	for name, open := range banks {
@@ -380,7 +371,7 @@ func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	}
 }
 
-// A gateway that forgets its refusals parts from us: the walks above can fail.
+// The test above can fail: a gateway that forgets its refusals disagrees with us.
 func TestAGatewayThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 	t.Parallel()
 	parted, said := 0, 0
@@ -390,7 +381,7 @@ func TestAGatewayThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 		return &world{memory: newMemory(), bank: b, together: 2, deliveries: 2}
 	}, func(w *world, err error, _ []int) {
 		if err != nil {
-			require.NoError(t, w.always(), "whatever happens there, nothing is done twice here")
+			require.NoError(t, w.always(), "whatever happens there, nothing happens twice here")
 			parted++
 		}
 		for _, a := range w.answers {

@@ -1,6 +1,6 @@
-// Package products owns what each product is worth. A document overrides the catalog's product of
-// its id, or retires it. The package owns the audited changes, and the short cache for reads.
-// Where the store does not answer, nothing is known of a product, whatever the catalog says.
+// Package products owns the points that each product is worth. A document overrides the catalog's product of
+// its id, or retires it. The package owns the audited changes, and the short cache for reads. Where the store
+// does not answer, a product is not known, whatever the catalog says.
 package products
 
 import (
@@ -25,9 +25,8 @@ const Collection = "products"
 // Kind is what the audit calls the subject of a change.
 const Kind = "product"
 
-// The errors. Any other means that nothing is known, and nothing certain of a change.
+// The errors. Any other is the store's, and leaves it open whether a change was made.
 var (
-	// ErrUnknown: neither the catalog nor the store has such a product.
 	ErrUnknown = console.Refuse(console.Absent, "product_unknown",
 		"Neither the catalog nor the store has a product of that id.")
 	ErrBroken = errors.New("products: stored product is not readable")
@@ -42,13 +41,13 @@ const (
 	Retired State = "retired"
 )
 
-// Where a product stands.
+// Where a product is declared.
 const (
 	FromCatalog = "catalog"
 	FromStore   = "store"
 )
 
-// Product is a product as it stands.
+// Product is the current state of a product.
 type Product struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	ID     string `json:"id" store:"product_id,required" show:"Product" link:"products"`
@@ -57,9 +56,8 @@ type Product struct {
 	State  State  `json:"state" store:"state" show:"State"`
 	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
-	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
-	// Version is that of the record, which a change may expect; 0: there is none.
-	Version store.Version `json:"version"`
+	Since   time.Time     `json:"since,omitzero" store:"since" show:"Since"`
+	Version store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
 }
 
 // Key is the key of the document of a tenant's product.
@@ -78,17 +76,18 @@ func (p Product) side() map[string]any {
 func Read(doc store.Document) (Product, error) {
 	p := Product{Origin: FromStore, Version: doc.Version}
 	err := store.Decode(doc.Fields, &p)
-	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) ||
-		p.Since.IsZero() {
+	valid := 1 <= p.Points && p.Points <= catalog.MaxPoints && !p.Since.IsZero()
+	if err != nil || !valid || (p.State != Active && p.State != Retired) {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return p, nil
 }
 
-// look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that nothing is known.
-func look(
-	ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string,
-) (Product, error) {
+// declared are the catalog's products, which each tenant begins with.
+type declared = map[string]catalog.Product
+
+// look reads a product past every cache. The error is ErrUnknown, ErrBroken, or the store's.
+func look(ctx context.Context, from store.Getter, start declared, tenant, id string) (Product, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, ErrUnknown
 	}
@@ -99,31 +98,32 @@ func look(
 	return standing(doc, start, tenant, id)
 }
 
-// standing is a product by its document, where it has one.
-func standing(doc store.Document, start map[string]catalog.Product, tenant, id string) (Product, error) {
+// standing is a product by its document, else by the catalog.
+func standing(doc store.Document, start declared, tenant, id string) (Product, error) {
 	if doc.Version != 0 {
 		return Read(doc)
 	}
 	if p, ok := start[id]; ok {
-		return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, nil
+		return fromCatalog(tenant, id, p), nil
 	}
 	return Product{}, ErrUnknown
 }
 
-// Editor shows products and changes them. Every field but Changed is required.
-type Editor struct {
-	Store store.Store
-	// Start is the catalog's products, which each tenant begins with.
-	Start map[string]catalog.Product
-	Now   func() time.Time
-	// NewID tells apart what happens in one microsecond; random.
-	NewID func() string
-	// Changed hears of each change that was committed.
-	Changed func(tenant, id string)
+func fromCatalog(tenant, id string, p catalog.Product) Product {
+	return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
 }
 
-// Get returns a tenant's product as it stands, a retired one too, past every cache. The error is
-// ErrUnknown, ErrBroken, or says that nothing is known.
+// Editor shows products and changes them. Every field but Changed is required.
+type Editor struct {
+	Store   store.Store
+	Start   map[string]catalog.Product // the catalog's
+	Now     func() time.Time
+	NewID   func() string           // random: two changes may have the same time
+	Changed func(tenant, id string) // is called after each committed change
+}
+
+// Get returns a tenant's product, a retired one too, past every cache. The error is ErrUnknown, ErrBroken, or
+// the store's.
 func (ed *Editor) Get(ctx context.Context, tenant, id string) (Product, error) {
 	return look(ctx, ed.Store, ed.Start, tenant, id)
 }
@@ -142,9 +142,9 @@ func (ed *Editor) List(
 	}
 	found := map[string]Product{}
 	for id, p := range ed.Start {
-		// Behind the last document of a full page the store has not been asked yet.
+		// Ids behind the last document of a full page belong to the next page.
 		if id > after.ID && (stored.Next.IsZero() || store.Path(tenant, id) <= stored.Next.ID) {
-			found[id] = Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
+			found[id] = fromCatalog(tenant, id, p)
 		}
 	}
 	for _, doc := range stored.Documents {
@@ -166,11 +166,10 @@ func (ed *Editor) List(
 	return page, next, nil
 }
 
-// Set makes a product known, or changes what it is worth, from now on. The error is as of
-// audit.Change.Update.
+// Set adds a product, or changes its points, from now on. The error is as of audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
-	return ed.change(ctx, in.ProductOf, "set", in.By(by),
-		func(Product) (int64, State, error) { return in.Points, Active, nil })
+	set := func(Product) (int64, State, error) { return in.Points, Active, nil }
+	return ed.change(ctx, in.ProductOf, "set", in.By(by), set)
 }
 
 // Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
@@ -184,28 +183,26 @@ func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct)
 }
 
 func (ed *Editor) change(
-	ctx context.Context, in ProductOf, action string, by audit.Change,
-	decide func(before Product) (int64, State, error),
+	ctx context.Context, in ProductOf, action string, by audit.Change, next func(Product) (int64, State, error),
 ) (p Product, err error) {
 	now, tenant, id := ed.Now().UTC().Truncate(time.Microsecond), in.Tenant, in.ID
+	decide := func(doc store.Document) (made audit.Made, err error) {
+		before, _ := standing(doc, ed.Start, tenant, id) // an unreadable product can be set
+		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
+		p = before
+		if after.Points, after.State, err = next(before); err != nil {
+			return made, err
+		}
+		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
+			return made, nil // perhaps by a commit of ours whose answer was lost
+		}
+		p = after
+		made = audit.Made{Action: action, Before: before.side(), After: after.side(), Version: &p.Version}
+		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
+		return made, nil
+	}
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
-	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(),
-		func(doc store.Document) (made audit.Made, err error) {
-			before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
-			after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
-			p = before
-			if after.Points, after.State, err = decide(before); err != nil {
-				return made, err
-			}
-			if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
-				return made, nil // perhaps by a commit of ours whose answer was lost
-			}
-			p = after
-			writes := []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
-			return audit.Made{
-				Action: action, Before: before.side(), After: after.side(), Writes: writes, Version: &p.Version,
-			}, nil
-		})
+	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), decide)
 	if err != nil {
 		return Product{}, err
 	}
@@ -216,18 +213,17 @@ func (ed *Editor) change(
 }
 
 const (
-	// RememberedFor is how long an answer is believed, and so how late another process notices a change.
+	// RememberedFor is how long a value is cached, and so how late another process notices a change.
 	RememberedFor = 30 * time.Second
 	maxRemembered = 10_000
-	// readTime bounds one read, which callers share.
-	readTime = 5 * time.Second
+	readTime      = 5 * time.Second // bounds one read, which callers share
 )
 
-// Reader reads what products are worth, through a cache of known ones: a person may just have set an unknown
-// one. A value that is too old is not used, even if the store does not answer. It is safe for concurrent use.
+// Reader reads the points of products through a cache of known ones: an unknown one may just have been set. A
+// value that is too old is not used, even if the store does not answer. Safe for concurrent use.
 type Reader struct {
 	store store.Getter
-	start map[string]catalog.Product
+	start declared
 	known *cache.Cache[int64] // points, by the id of the document
 }
 
@@ -236,8 +232,8 @@ func NewReader(from store.Getter, start map[string]catalog.Product, now func() t
 	return &Reader{store: from, start: start, known: cache.New[int64](maxRemembered, now)}
 }
 
-// Points returns what one piece of a tenant's product is worth; known reports whether orders may
-// name it. An error means that this is not known now, or wraps ErrBroken.
+// Points returns the points of one piece of a tenant's product; known reports whether orders may name it. The
+// error wraps ErrBroken, or is the store's.
 func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, known bool, err error) {
 	points, err = r.known.Get(ctx, Key(tenant, id).ID, func(ctx context.Context) (int64, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
@@ -254,7 +250,7 @@ func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, k
 	return points, err == nil, err
 }
 
-// Forget has the next question for a tenant's product ask the store.
+// Forget has the next Points of a tenant's product read the store.
 func (r *Reader) Forget(tenant, id string) { r.known.Forget(Key(tenant, id).ID) }
 
 // ProductOf asks for a product.
@@ -282,7 +278,7 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "products ls", Path: "GET /v1/ops/products",
 			Summary: "List the products of the catalog and of the store, with the points of one piece",
-			Empty: "No product is known: an order that names one becomes a dead letter. Set one, or declare it in " +
+			Empty: "No product is known: an order of one becomes a dead letter. Set it, or declare it in " +
 				"the catalog.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Product], error) {
 			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
@@ -301,8 +297,8 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "products set", Path: "PUT /v1/ops/products/{id}", Needs: console.Reason, Before: "products show",
 			Summary: "Add a product, or change the points of one piece from now on",
-			Help: "The new points are for orders that are credited after the change. Dead letters that name " +
-				"a product which was not known can be replayed.",
+			Help: "It is for orders credited after the change. Dead letters for an unknown product can " +
+				"be replayed.",
 		}, ed.Set),
 		console.New(console.Row{
 			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason,

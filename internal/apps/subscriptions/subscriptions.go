@@ -1,5 +1,5 @@
-// Package subscriptions owns what is kept of the events of subscriptions: one immutable document for each.
-// The newest says how a subscription stands. It refuses to say what an event does, and it never commits.
+// Package subscriptions owns the documents of the events of subscriptions, each immutable. The newest has the
+// state of its subscription. The package refuses to decide the effect of an event, and it never commits.
 package subscriptions
 
 import (
@@ -27,30 +27,29 @@ type Event struct {
 	Subscription string `json:"subscription_id" store:"subscription_id,required"`
 	Customer     string `json:"customer_id" store:"customer_id"`
 	Product      string `json:"product_id" store:"product_id"`
-	// Status is the provider's word for how the subscription stood behind the event.
+	// Status is the provider's word for the state of the subscription after the event.
 	Status string `json:"status" store:"status" show:"State"`
 	UID    string `json:"uid,omitempty" store:"uid"`
 	// Cycle counts the billing cycles, the first being 1; 0: there are none.
 	Cycle int64 `json:"cycle,omitzero" store:"cycle"`
-	// OccurredAt is when it happened, and the period what is paid for: RFC 3339, as the provider
-	// has sent it. The bounds of the period may be empty.
+	// OccurredAt and the bounds of the paid period, which may be empty, are RFC 3339, as the provider sent them.
 	OccurredAt  string `json:"occurred_at" store:"occurred_at" show:"Happened"`
 	PeriodStart string `json:"period_start,omitempty" store:"period_start" show:"Paid from,less"`
 	PeriodEnd   string `json:"period_end,omitempty" store:"period_end" show:"Paid to,less"`
-	// Amount is what was paid, in minor units of Currency; nil: the event tells none.
+	// Amount is what was paid, in minor units of Currency; nil: the event has none.
 	Amount     *int64    `json:"amount,omitempty" store:"amount,omitzero" show:"Amount" in:"currency"`
 	Currency   string    `json:"currency,omitempty" store:"currency,omitzero"`
 	RecordedAt time.Time `json:"recorded_at" store:"recorded_at"`
 }
 
-// Key is the key of an event's document. The events of a tenant's subscription stand together.
+// Key is the key of an event's document. The events of a tenant's subscription share a prefix.
 func Key(tenant, subscription, eventID string) store.Key {
 	return store.Key{Collection: Collection, ID: prefix(tenant, subscription) + store.Path(eventID)}
 }
 
 func prefix(tenant, subscription string) string { return store.ID(tenant, subscription) + "~" }
 
-// Write returns the write that keeps the event. The commit fails with store.ErrExists where it is kept.
+// Write returns the write that keeps the event. The commit fails with store.ErrExists if it is kept already.
 func (e Event) Write() store.Write {
 	e.RecordedAt = e.RecordedAt.UTC().Truncate(time.Microsecond)
 	return store.Create(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))
@@ -62,10 +61,10 @@ const MaxListed = 100
 // History returns the events of a tenant's subscription, the newest first; with more, any of them may be
 // missing. The error wraps store.ErrUnreadable, or is the store's.
 func History(
-	ctx context.Context, from store.Querier, tenant, subscription string,
+	ctx context.Context, from store.Querier, tenant, id string,
 ) (events []Event, more bool, err error) {
-	events, next, err := store.List(ctx, from,
-		store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
+	query := store.Query{Collection: Collection, IDPrefix: prefix(tenant, id), Limit: MaxListed}
+	events, next, err := store.List(ctx, from, query, read)
 	slices.SortFunc(events, func(a, b Event) int { return compare(b, a) })
 	return events, !next.IsZero(), err
 }
@@ -74,7 +73,7 @@ func compare(a, b Event) int {
 	return cmp.Or(a.at().Compare(b.at()), strings.Compare(a.EventID, b.EventID))
 }
 
-// Subscription is how a subscription stands behind its newest event.
+// Subscription is the state of a subscription after its newest event.
 type Subscription struct {
 	ID       string `json:"subscription" show:"Subscription" link:"subscriptions"`
 	Tenant   string `json:"tenant"`
@@ -85,21 +84,19 @@ type Subscription struct {
 }
 
 func (e Event) subscription() Subscription {
-	return Subscription{
-		ID: e.Subscription, Tenant: e.Tenant, Status: e.Status, Product: e.Product,
-		Customer: e.Customer, UID: e.UID,
-	}
+	s := Subscription{ID: e.Subscription, Tenant: e.Tenant, Status: e.Status, Product: e.Product}
+	s.Customer, s.UID = e.Customer, e.UID
+	return s
 }
 
-// List returns a page of a tenant's subscriptions behind a place, in no order that means anything. It reads
-// their events, which stand together, and a page of many events is short. The error is as of History.
+// List returns a page of a tenant's subscriptions, unordered. It reads their events, which share a prefix: a
+// page of subscriptions with many events is short. The error is as of History.
 func List(
 	ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int,
 ) (page []Subscription, next store.Cursor, err error) {
-	events, next, err := store.List(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after,
-		Limit: min(limit*MaxListed, store.MaxPage),
-	}, read)
+	query := store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after}
+	query.Limit = min(limit*MaxListed, store.MaxPage)
+	events, next, err := store.List(ctx, from, query, read)
 	for len(events) > 0 {
 		id := events[0].Subscription
 		own := slices.IndexFunc(events, func(e Event) bool { return e.Subscription != id })
@@ -126,17 +123,17 @@ func read(doc store.Document) (e Event, err error) {
 	return e, nil
 }
 
-// OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
+// OfCustomer returns events of a tenant's customer, at most limit, unordered.
 func OfCustomer(
 	ctx context.Context, from store.Querier, tenant, customer string, limit int,
 ) (events []Event, more bool, err error) {
-	events, next, err := store.List(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit,
-	}, read)
+	query := store.Query{Collection: Collection, Limit: limit}
+	query.Equal = map[string]any{"tenant": tenant, "customer_id": customer}
+	events, next, err := store.List(ctx, from, query, read)
 	return events, !next.IsZero(), err
 }
 
-// at is when the event happened, as far as that is readable.
+// at is when the event happened, or when it was recorded if that is not readable.
 func (e Event) at() time.Time {
 	at, err := time.Parse(time.RFC3339Nano, e.OccurredAt)
 	if err != nil {
@@ -170,7 +167,7 @@ func (k Known) Notes() []string {
 var errUnknown = console.Refuse(console.Absent, "subscription_unknown",
 	"No event of a subscription of that id has come.")
 
-// Operations are what people do with subscriptions, which is to look at them.
+// Operations are what people do with subscriptions: look at them.
 func Operations(from store.Querier) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

@@ -20,7 +20,7 @@ const Handler = "usage.track"
 const (
 	Counted        = "counted"         // it is in the total of its period
 	CountedLate    = "counted_late"    // it came after the end of its period, and is in its total
-	AlreadyCounted = "already_counted" // it was counted before, and its record was forgotten since
+	AlreadyCounted = "already_counted" // it was counted before, and its idempotency record has expired
 )
 
 const warning = "quota_warning"
@@ -30,7 +30,7 @@ type Warning struct {
 	SubscriptionID string `json:"subscription_id"`
 	Meter          string `json:"meter"`
 	Percent        int64  `json:"percent"`
-	// Period is that of the usage: of Quota, Used was used when the threshold was crossed.
+	// Used is the usage of Period, and Quota its quota, when the threshold was crossed.
 	Period string `json:"period"`
 	Used   int64  `json:"used"`
 	Quota  int64  `json:"quota"`
@@ -38,23 +38,22 @@ type Warning struct {
 
 // Tracker counts events of usage.
 type Tracker struct {
-	Store  store.Store
-	Limits catalog.Usage
-	// Warnings is the queue of the warnings; without one nobody is warned.
-	Warnings catalog.Queue
+	Store    store.Store
+	Limits   catalog.Usage
+	Warnings catalog.Queue // the queue of the warnings; without one none is emitted
 	Now      func() time.Time
 }
 
 // Register adds the handler, which emits to the queue that the catalog lists for it, if that runs.
 func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func() time.Time) {
 	warnings, _ := c.EmitsTo(Handler)
-	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track,
-		c.EmitsOf(Handler)...)
+	tracker := Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}
+	handler.RegisterTx(r, Handler, tracker.Track, c.EmitsOf(Handler)...)
 }
 
-// Track counts an event: its entry, and the total of its period at its version. Each threshold that the total
-// crosses for the first time is emitted in the same commit; where the queue of the warnings does not run,
-// none counts as told. A further try looks, and accepts the entry that is there if it says the same.
+// Track counts an event: it writes its entry, and the total of its period at its version. The same commit
+// emits a warning for each threshold that the total crosses for the first time; where their queue does not
+// run, none counts as emitted. A further try reads, and accepts an existing entry if it is the same.
 func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
 	said, err := read(event, body)
 	if err != nil {
@@ -69,7 +68,7 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	effect, now := handler.Effect{Result: Counted, Ref: key.ID}, t.Now().UTC()
 	said.CountedAt = now
 	late := now.After(period.settles.Add(t.Limits.Grace))
-	if event.Try > 0 || late { // it may be a copy of one that was in time
+	if event.Try > 0 || late { // it may repeat one that was in time
 		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
@@ -89,13 +88,10 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	return t.count(event, effect, said, total, version)
 }
 
-// read takes what the event says, as an entry without its period, and checks what the contract does not.
+// read returns the event as an entry without its period, and checks what the contract does not.
 func read(event handler.Event, body contract.Body) (Entry, error) {
-	said := Entry{
-		Tenant: event.Tenant, Subscription: body.Text("subscription_id"), Meter: body.Text("meter"),
-		EventID:  event.ID,
-		Quantity: body.Number("quantity"),
-	}
+	said := Entry{Tenant: event.Tenant, EventID: event.ID, Quantity: body.Number("quantity")}
+	said.Subscription, said.Meter = body.Text("subscription_id"), body.Text("meter")
 	if said.Subscription == "" || said.Meter == "" {
 		return Entry{}, retry.Permanent("usage_of_nothing", nil)
 	}
@@ -113,8 +109,8 @@ func unread(err error) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// counted reports whether the event has its entry. The error is a conflict where that says something else; a
-// time that the event does not state is none.
+// counted reports whether the event has its entry. It is a conflict where the entry differs; the time counts
+// only if the event states it.
 func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
 	entry, err := store.Read(ctx, t.Store, key, store.ErrNotFound, decoded[Entry])
 	switch {
@@ -122,21 +118,17 @@ func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated 
 		return false, nil
 	case err != nil:
 		return false, unread(err)
-	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated &&
-		!entry.OccurredAt.Equal(said.OccurredAt):
+	case entry.Meter != said.Meter, entry.Quantity != said.Quantity,
+		stated && !entry.OccurredAt.Equal(said.OccurredAt):
 		return false, retry.Conflicting("usage_counted_differently", nil)
 	}
 	return true, nil
 }
 
-// total reads the total of a period; that of one without usage is empty, and has no version.
-func (t Tracker) total(
-	ctx context.Context, said Entry, p Period,
-) (total Total, version store.Version, err error) {
-	total = Total{
-		Tenant: said.Tenant, Subscription: said.Subscription, Period: p.ID, Meter: said.Meter, Start: p.Start,
-		Month: said.Tenant + "~" + p.Start.Format(monthForm),
-	}
+// total reads the total of a period; the version is 0 for one without usage.
+func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, _ store.Version, err error) {
+	total = Total{Tenant: said.Tenant, Subscription: said.Subscription, Period: p.ID, Meter: said.Meter}
+	total.Start, total.Month = p.Start, said.Tenant+"~"+p.Start.Format(monthForm)
 	doc, err := store.Find(ctx, t.Store, Key(said.Tenant, said.Subscription, p.ID, said.Meter))
 	if err == nil && doc.Version != 0 {
 		err = store.Decode(doc.Fields, &total)
@@ -158,16 +150,15 @@ func (t Tracker) count(
 	total.Used += said.Quantity
 	total.Entries++
 	total.CountedAt, total.Quota = said.CountedAt, t.Limits.QuotaOf(total.Meter, total.Plan)
-	for _, percent := range t.Limits.Thresholds { // which rise
+	for _, percent := range t.Limits.Thresholds { // in rising order
 		// Both sides stay below 2^63: usage and quotas below 2^53, percents at most 1000.
 		crossed := total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent
 		if crossed && t.Warnings.ID != "" {
 			total.Warned, total.WarnedBy = percent, event.ID
 			data := Warning{total.Subscription, total.Meter, percent, total.Period, total.Used, total.Quota}
+			body := &contract.Event{Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: data}
 			effect.Emit = append(effect.Emit, handler.Emission{
-				To: t.Warnings.ID, OrderingKey: total.Subscription, Body: contract.Of(&contract.Event{
-					Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: data,
-				}),
+				To: t.Warnings.ID, OrderingKey: total.Subscription, Body: contract.Of(body),
 			})
 		}
 	}

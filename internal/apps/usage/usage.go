@@ -1,6 +1,6 @@
-// Package usage counts what subscriptions use, per meter and billing period, and has somebody warned who
-// comes near a quota. A total is the sum of its entries, one for each event. It refuses to change or remove
-// an entry: a correction is an entry below 0. It refuses to price anything.
+// Package usage counts what subscriptions use, per meter and billing period, and emits a warning near a
+// quota. A total is the sum of its entries, one for each event. It refuses to change or remove an entry: a
+// correction is an entry below 0. It refuses to price anything.
 package usage
 
 import (
@@ -30,24 +30,22 @@ type Total struct {
 	Period string    `json:"period" store:"period,required" show:"Period"`
 	Meter  string    `json:"meter" store:"meter,required" show:"Meter"`
 	Start  time.Time `json:"start" store:"start,required" show:"From,detail"`
-	// End is absent while no event has told it.
-	End time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"`
+	End    time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"` // absent while it is not known
 	// Used is the sum of the entries, and Entries their number. Corrections may take it below 0.
 	Used    int64 `json:"used" store:"used,required" show:"Used"`
 	Entries int64 `json:"entries" store:"entries,required" show:"Entries,less" link:"usage/{subscription}/entries?period={period}&meter={meter}"`
-	// Plan and Quota are those by which the last entry was counted. A quota of 0 is none.
+	// Plan and Quota are those of the last entry. A quota of 0 is none.
 	Plan  string `json:"plan,omitempty" store:"plan,omitzero" show:"Plan,detail"`
 	Quota int64  `json:"quota,omitzero" store:"quota,omitzero" show:"Quota,less"`
 	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
-	// event whose usage crossed it: the warning was emitted in the commit that counted that.
+	// event that crossed it, whose commit emitted the warning.
 	Warned    int64     `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
 	WarnedBy  string    `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	CountedAt time.Time `json:"counted_at" store:"counted_at,required" show:"Counted,less"`
-	// Month is "<tenant>~2026-11": the month in which the period begins.
-	Month string `json:"-" store:"month"`
+	Month     string    `json:"-" store:"month"` // "<tenant>~2026-11": the month in which the period begins
 }
 
-// Entry is the usage that one event has told. It never changes.
+// Entry is the usage of one event. It never changes.
 type Entry struct {
 	Tenant       string `json:"tenant" store:"tenant,required" show:"Tenant,detail"`
 	Subscription string `json:"subscription" store:"subscription,required" show:"Subscription,detail"`
@@ -67,24 +65,18 @@ func subscriptionPrefix(tenant, subscription string) string {
 
 // Key is the key of a total.
 func Key(tenant, subscription, period, meter string) store.Key {
-	return store.Key{
-		Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + store.Path(period, meter),
-	}
+	id := subscriptionPrefix(tenant, subscription) + store.Path(period, meter)
+	return store.Key{Collection: Collection, ID: id}
 }
 
-// EntryKey is the key of an event's entry: without the period, so that the event stays in the one that it was
-// counted in.
+// EntryKey is the key of an event's entry. It has no period: a repeated event must not count in another one.
 func EntryKey(tenant, subscription, eventID string) store.Key {
-	return store.Key{
-		Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID),
-	}
+	id := subscriptionPrefix(tenant, subscription) + store.Path(eventID)
+	return store.Key{Collection: EntriesCollection, ID: id}
 }
 
-// Totals returns a page of the totals of a subscription, period after period, of a month, or of all. next is
-// empty on the last page.
-func Totals(
-	ctx context.Context, from store.Querier, of ListUsage,
-) (page []Total, next store.Cursor, err error) {
+// Totals returns a page of the totals of a subscription, period after period, of a month, or of all.
+func Totals(ctx context.Context, from store.Querier, of ListUsage) ([]Total, store.Cursor, error) {
 	query := store.Query{Collection: Collection, After: of.After, Limit: of.Limit}
 	switch {
 	case of.Month != "":
@@ -100,10 +92,8 @@ func Totals(
 	return store.List(ctx, from, query, decoded[Total])
 }
 
-// Entries returns the entries of a subscription's period, by event id: a page as that of Totals.
-func Entries(
-	ctx context.Context, from store.Querier, of ListEntries,
-) (page []Entry, next store.Cursor, err error) {
+// Entries returns a page of the entries of a subscription's period, by event id.
+func Entries(ctx context.Context, from store.Querier, of ListEntries) ([]Entry, store.Cursor, error) {
 	equal := map[string]any{"tenant": of.Tenant, "subscription": of.Subscription, "period": of.Period}
 	if of.Meter != "" {
 		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
@@ -119,10 +109,10 @@ func decoded[T any](doc store.Document) (one T, err error) {
 	return one, err
 }
 
-// PeriodsCollection has an immutable document for each event that told a billing period.
+// PeriodsCollection has an immutable document for each event with a billing period.
 const PeriodsCollection = "subscriptionPeriods"
 
-// The forms of the names of periods: of a calendar month, and of one that begins at a moment.
+// The formats of periods' ids: of a calendar month, and of one that begins at a moment.
 const (
 	monthForm  = "2006-01"
 	momentForm = "20060102T150405Z"
@@ -130,15 +120,12 @@ const (
 
 // Period is a span of time whose usage is counted together.
 type Period struct {
-	// ID is 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period.
-	ID string
-	// Start is in the period. End is not; it is zero where no event has told it.
-	Start time.Time `store:"start,required"`
-	End   time.Time `store:"end,required"`
-	// Plan is the id of the subscription's product; empty where it is not known.
-	Plan string `store:"plan"`
-	// settles is the time from which its usage is expected to be complete, late events aside.
-	settles time.Time
+	ID string // 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period
+	// Start is in the period. End is not; it is zero while it is not known.
+	Start   time.Time `store:"start,required"`
+	End     time.Time `store:"end,required"`
+	Plan    string    `store:"plan"` // the id of the subscription's product; empty where it is not known
+	settles time.Time // the time from which its usage is expected to be complete, late events aside
 }
 
 // Month is the calendar month that holds a moment, in UTC.
@@ -157,64 +144,56 @@ type period struct {
 	ToldAt       time.Time `store:"told_at"`
 }
 
-// Tell returns the write that keeps the period that an event tells. ok is false where it has no two bounds
-// that follow.
-func Tell(e subscriptions.Event) (write store.Write, ok bool) {
+// PeriodWrite returns the write that keeps the period of an event. ok is false unless its start is before its
+// end.
+func PeriodWrite(e subscriptions.Event) (write store.Write, ok bool) {
 	start, startErr := time.Parse(time.RFC3339Nano, e.PeriodStart)
 	end, endErr := time.Parse(time.RFC3339Nano, e.PeriodEnd)
 	start, end = start.UTC().Truncate(time.Microsecond), end.UTC().Truncate(time.Microsecond)
 	if startErr != nil || endErr != nil || !start.Before(end) || !storable(start) || !storable(end) {
 		return store.Write{}, false
 	}
-	told, _ := time.Parse(time.RFC3339Nano, e.OccurredAt) // checked by its contract
-	if told = told.UTC(); !storable(told) {
-		told = start // it decides among events that tell the same start alone
+	occurred, _ := time.Parse(time.RFC3339Nano, e.OccurredAt) // checked by its contract
+	if occurred = occurred.UTC(); !storable(occurred) {
+		occurred = start // it only decides among periods with the same start
 	}
-	return store.Create(
-		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(e.Tenant, e.Subscription) +
-			latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(e.EventID)},
-		store.Encode(&period{
-			Tenant: e.Tenant, Subscription: e.Subscription, Period: Period{Start: start, End: end, Plan: e.Product},
-			EventID: e.EventID, ToldAt: told,
-		}),
-	), true
+	id := subscriptionPrefix(e.Tenant, e.Subscription) + latestFirst(start) + "~" + latestFirst(occurred) + "~" +
+		store.Path(e.EventID)
+	p := period{Tenant: e.Tenant, Subscription: e.Subscription, EventID: e.EventID, ToldAt: occurred}
+	p.Period = Period{Start: start, End: end, Plan: e.Product}
+	return store.Create(store.Key{Collection: PeriodsCollection, ID: id}, store.Encode(&p)), true
 }
 
-// storable reports whether a time may stand in a document and in the name of a period.
+// storable reports whether a document and a period's id can hold a time.
 func storable(at time.Time) bool { return at.Year() >= 1 && at.Year() <= 9999 }
 
-// latestFirst is a time as a part of ids of which the latest is the first.
+// latestFirst is a part of an id that sorts the latest time first.
 func latestFirst(at time.Time) string {
 	const secondsBefore1970, last = 62_135_596_800, 999_999_999_999_999_999
 	micros := (at.Unix()+secondsBefore1970)*1_000_000 + int64(at.Nanosecond())/1000
 	return fmt.Sprintf("%018d", last-micros)
 }
 
-// PeriodAt returns the period of a subscription that holds a moment: of those that were told the one that
-// began last before it, or the one that begins at that one's end, or else the calendar month. It reads one
-// document at the most. The error wraps store.ErrUnreadable, or is the store's.
-func PeriodAt(
-	ctx context.Context, from store.Querier, tenant, subscription string, at time.Time,
-) (Period, error) {
+// PeriodAt returns the period of a subscription that holds a moment: the known one that began last before it,
+// or the one that begins at that one's end, or else the calendar month. It reads at most one document. The
+// error wraps store.ErrUnreadable, or is the store's.
+func PeriodAt(ctx context.Context, from store.Querier, tenant, id string, at time.Time) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
-	prefix := subscriptionPrefix(tenant, subscription)
-	periods, _, err := store.List(ctx, from, store.Query{
-		Collection: PeriodsCollection, IDPrefix: prefix,
-		After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1,
-	}, decoded[period])
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: subscriptionPrefix(tenant, id), Limit: 1}
+	query.After.ID = query.IDPrefix + latestFirst(at)
+	periods, _, err := store.List(ctx, from, query, decoded[period])
 	if err != nil || len(periods) == 0 {
 		return Month(at), err
 	}
-	told := periods[0].Period
-	if at.Before(told.End) {
-		told.ID, told.settles = told.Start.Format(momentForm), told.End
-		return told, nil
+	last := periods[0].Period
+	if at.Before(last.End) {
+		last.ID, last.settles = last.Start.Format(momentForm), last.End
+		return last, nil
 	}
-	// It may last as long as the one before it, and so end as much later than the moment.
-	return Period{
-		ID: told.End.Format(momentForm), Start: told.End, Plan: told.Plan,
-		settles: at.Add(told.End.Sub(told.Start)),
-	}, nil
+	// The next one may last as long, and so end that long after the moment.
+	next := Period{ID: last.End.Format(momentForm), Start: last.End, Plan: last.Plan}
+	next.settles = at.Add(last.End.Sub(last.Start))
+	return next, nil
 }
 
 // ListUsage asks for the usage of a subscription, or of a month.
@@ -224,8 +203,7 @@ type ListUsage struct {
 	Month        string `json:"-" query:"month" validate:"omitempty,month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
 
-	// Period narrows it to that one of the subscription.
-	Period string `json:"-"`
+	Period string `json:"-"` // narrows it to that one of the subscription
 }
 
 // ListEntries asks for the entries of a subscription's period.
@@ -237,13 +215,13 @@ type ListEntries struct {
 	console.Page
 }
 
-// Operations are what people do with usage, which is to look at it.
+// Operations are what people do with usage: look at it.
 func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of all subscriptions and periods, " +
-				"of one subscription, or of the periods that begin in a month",
-			Empty: "No usage was recorded. Each usage_tracking event of a service adds to it.",
+			Name: "usage ls", Path: "GET /v1/ops/usage",
+			Summary: "List usage: all, of one subscription, or of the periods that begin in a month",
+			Empty:   "No usage was recorded. Each usage_tracking event of a service adds to it.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
 			if in.Month != "" && in.Subscription != "" {
 				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what",
@@ -301,19 +279,19 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	}
 }
 
-// PeriodOf asks what a subscription has used in a period.
+// PeriodOf asks for the usage of a subscription in a period.
 type PeriodOf struct {
 	subscriptions.SubscriptionOf
 	Period string `json:"-" query:"period" validate:"omitempty,id" help:"such as 2026-11, or 20261102T101500Z for one of the subscription's own; without it the one that is running"`
 	After  string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 }
 
-// Usage is what a subscription has used in a period, by meter.
+// Usage is the usage of a subscription in a period, by meter.
 type Usage struct {
 	Subscription string `json:"subscription" show:"Subscription" link:"subscriptions"`
 	Tenant       string `json:"tenant"`
 	Period       string `json:"period" show:"Period"`
-	// Start and End bound the period where something was used in it; End is absent while no event has told it.
+	// Start and End bound the period if it has usage; End is absent while it is not known.
 	Start  time.Time             `json:"start,omitzero" show:"From"`
 	End    time.Time             `json:"end,omitzero" show:"To"`
 	Meters map[string]MeterUsage `json:"meters"`
@@ -327,8 +305,7 @@ type MeterUsage struct {
 	// Quota is the allowance, and Percent the part of it that is used, rounded down.
 	Quota   int64  `json:"quota,omitzero"`
 	Percent *int64 `json:"percent,omitempty"`
-	// Warned is the highest threshold that was crossed, in percent, and WarnedBy the event that emitted the
-	// warning.
+	// Warned is the highest threshold that was crossed, in percent, and WarnedBy the event that crossed it.
 	Warned    int64     `json:"warned,omitzero"`
 	WarnedBy  string    `json:"warned_by,omitempty"`
 	Plan      string    `json:"plan,omitempty"`
@@ -351,8 +328,8 @@ func (u Usage) Notes() (notes []string) {
 		if m.Percent != nil {
 			said += fmt.Sprintf(" of %d, %d %%", m.Quota, *m.Percent)
 		}
-		said += fmt.Sprintf(", in %d entries, the last counted %s", m.Entries,
-			m.CountedAt.UTC().Format(time.RFC3339))
+		last := m.CountedAt.UTC().Format(time.RFC3339)
+		said += fmt.Sprintf(", in %d entries, the last counted %s", m.Entries, last)
 		if m.Warned > 0 {
 			said += fmt.Sprintf("; warned at %d %% by event %s", m.Warned, m.WarnedBy)
 		}
@@ -362,7 +339,7 @@ func (u Usage) Notes() (notes []string) {
 		notes = append(notes, "Nothing was used in period "+u.Period+".")
 	}
 	if !u.Start.IsZero() && u.End.IsZero() {
-		notes = append(notes, "No event has told when the period ends.")
+		notes = append(notes, "No event says when the period ends.")
 	}
 	return notes
 }

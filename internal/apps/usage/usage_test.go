@@ -120,7 +120,7 @@ func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 		{"2026-10-12T00:00:00Z", "2026-10-10T08:00:00Z", "2026-10-20T08:00:00Z", large}, // ended early
 		{"2026-10-11T00:00:00Z", "2026-10-10T08:00:00Z", "2026-11-11T08:00:00Z", "p-old"},
 	} {
-		write, ok := usage.Tell(subscriptions.Event{
+		write, ok := usage.PeriodWrite(subscriptions.Event{
 			Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + told[0], OccurredAt: told[0],
 			PeriodStart: told[1], PeriodEnd: told[2], Product: told[3],
 		})
@@ -162,13 +162,13 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
 		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
 	} {
-		_, ok := usage.Tell(subscriptions.Event{
+		_, ok := usage.PeriodWrite(subscriptions.Event{
 			Tenant: "t", Subscription: sub, EventID: "e",
 			OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1],
 		})
 		require.False(t, ok, name)
 	}
-	write, ok := usage.Tell(subscriptions.Event{
+	write, ok := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "t", Subscription: sub, EventID: "e",
 		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
 	})
@@ -298,7 +298,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 
 func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	told, _ := usage.Tell(subscriptions.Event{
+	told, _ := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z",
 		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
 	})
@@ -354,7 +354,7 @@ func TestWhatWasUsedIsSaidByMeterAndPartsAreJoined(t *testing.T) {
 		"bytes: 5 used, in 1 entries, the last counted 2026-11-02T00:00:00Z.",
 		"calls: 81 used of 100, 81 %, in 3 entries, the last counted 2026-11-02T00:00:00Z; warned at 80 % " +
 			"by event e1.",
-		"No event has told when the period ends.",
+		"No event says when the period ends.",
 	}, whole.Notes())
 	require.Equal(t, []string{"Nothing was used in period 2026-12."}, usage.Usage{Period: "2026-12"}.Notes())
 }

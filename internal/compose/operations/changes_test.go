@@ -124,7 +124,7 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	r.commit(t, used(usage.Total{
 		Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80",
 	})...)
-	told, _ := usage.Tell(subscriptions.Event{
+	told, _ := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "default", Subscription: "s:2", EventID: "e", PeriodStart: "2026-03-01T00:00:00Z",
 		PeriodEnd: "2026-04-01T00:00:00Z",
 	})

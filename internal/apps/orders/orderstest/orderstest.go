@@ -1,5 +1,5 @@
-// Package orderstest is a shop on whatever store it is given: the handlers of orders, run as the
-// worker runs them, the timeouts that come due, and the model that any history of them keeps to.
+// Package orderstest is a shop on any store: the handlers of orders, run as the worker runs them, the
+// timeouts that come due, and the model that any history of them agrees with.
 package orderstest
 
 import (
@@ -75,54 +75,53 @@ type Event struct {
 	Data     map[string]any
 }
 
-// Told is what became of a delivery.
-type Told struct {
-	Seen dedupe.Seen
-	// Effect is that of the last call of the handler.
-	Effect handler.Effect
+// Outcome is the result of a delivery.
+type Outcome struct {
+	Seen   dedupe.Seen
+	Effect handler.Effect // of the last call of the handler
 }
 
-// Deliver runs an event's handler on a store and commits its effect with its emissions, as a worker
-// does. With look it reads the record first, as of a redelivery.
-func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) (Told, error) {
+// Deliver runs an event's handler on a store and commits its effect with its emissions, as a worker does.
+// With look it reads the record first, as for a redelivery.
+func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) (Outcome, error) {
 	data, err := json.Marshal(map[string]any{
 		"id": e.ID, "type": e.Type, "version": 1, "timestamp": Noon.Format(time.RFC3339), "data": e.Data,
 	})
 	if err != nil {
-		return Told{}, fmt.Errorf("orderstest: %w", err)
+		return Outcome{}, fmt.Errorf("orderstest: %w", err)
 	}
 	body, err := s.Catalog.Contracts.Decode(contract.MessageV1, data)
 	if err != nil {
-		return Told{}, fmt.Errorf("orderstest: %w", err)
+		return Outcome{}, fmt.Errorf("orderstest: %w", err)
 	}
 	registry := handler.NewRegistry()
 	orders.Register(registry, s.Catalog, on, s.Now)
 	policy, _ := s.Queue.Handler(e.Type)
 	h, ok := registry.Lookup(policy.Name)
 	if !ok {
-		return Told{}, errors.New("orderstest: no handler of " + e.Type)
+		return Outcome{}, errors.New("orderstest: no handler of " + e.Type)
 	}
 	event := handler.Event{
 		Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Body: body, CorrelationID: "c1",
 	}
 	once := &dedupe.Once{Store: on, Now: s.Now, NewToken: s.token}
-	run := once.Begin(dedupe.Key(event.Queue, event.Tenant, event.ID),
-		dedupe.Record{Identity: dedupe.Identity{
-			Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type,
-			PayloadHash: "sha256:" + e.ID,
-		}}, 90*24*time.Hour)
-	var told Told
-	told.Seen, err = dedupetest.Effect(ctx, run, event, look,
-		func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			effect, err := h.Tx(ctx, event)
-			told.Effect = effect
-			if err == nil {
-				told.Effect.Writes = slices.Clone(effect.Writes)
-				_, err = lane.Emit(s.Catalog, event, &effect, s.Now())
-			}
-			return effect, err
-		})
-	return told, err
+	record := dedupe.Record{Identity: dedupe.Identity{
+		Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type,
+		PayloadHash: "sha256:" + e.ID,
+	}}
+	run := once.Begin(dedupe.Key(event.Queue, event.Tenant, event.ID), record, 90*24*time.Hour)
+	var done Outcome
+	handle := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		effect, err := h.Tx(ctx, event)
+		done.Effect = effect
+		if err == nil {
+			done.Effect.Writes = slices.Clone(effect.Writes)
+			_, err = lane.Emit(s.Catalog, event, &effect, s.Now())
+		}
+		return effect, err
+	}
+	done.Seen, err = dedupetest.Effect(ctx, run, event, look, handle)
+	return done, err
 }
 
 // Release publishes the timeouts that are due.
@@ -149,14 +148,12 @@ func Created(id, order string, items ...string) Event {
 		_, _ = fmt.Sscan(quantity, &n)
 		list = append(list, map[string]any{"product_id": product, "quantity": n})
 	}
-	return Event{
-		ID: id, Type: "order.created", Data: map[string]any{
-			"order_id": order, "user_id": "usr_42", "total": 100, "items_count": len(list), "items": list,
-		},
-	}
+	return Event{ID: id, Type: "order.created", Data: map[string]any{
+		"order_id": order, "user_id": "usr_42", "total": 100, "items_count": len(list), "items": list,
+	}}
 }
 
-// About is an event that says no more than its order.
+// About is an event that names only its order.
 func About(id, eventType, order string) Event {
 	return Event{ID: id, Type: eventType, Data: map[string]any{"order_id": order}}
 }
@@ -177,10 +174,14 @@ func (w *world) Publish(_ context.Context, _ string, m contract.Message) (string
 	return "1", nil
 }
 
-var products = []string{"cap", "hat"}
+var (
+	products = []string{"cap", "hat"}
+	orderIDs = rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"})
+	waits    = rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute})
+)
 
-// Run holds any interleaving of workers, timeouts, payments and crashes to what must be true of
-// stock and orders, on the stores that open returns.
+// Run checks stock and orders under any interleaving of workers, timeouts, payments and crashes, on the
+// stores that open returns.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -197,12 +198,9 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"an event is published":                     w.publish,
 			"a worker gets one":                         w.deliver,
 			"two workers get one each of two that race": w.race,
-			"a worker goes on":                          w.goOn,
-			"time passes": func(t *rapid.T) {
-				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).
-					Draw(t, "wait"))
-			},
-			"what is due is released": func(t *rapid.T) {
+			"a worker continues":                        w.step,
+			"time passes":                               func(t *rapid.T) { w.Wait(waits.Draw(t, "wait")) },
+			"due timeouts are released": func(t *rapid.T) {
 				require.NoError(t, w.Release(context.Background(), w.Store, w))
 			},
 			"": w.check,
@@ -213,15 +211,15 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 
 // stock sets the stock of a product, and keeps the sum that it must have from then on.
 func (w *world) stock(t *rapid.T, product string, available int64) {
-	_, err := w.Stock.Set(context.Background(), audit.Author{Proof: audit.Identity, Name: "model"},
-		SetStock(product, available))
+	by := audit.Author{Proof: audit.Identity, Name: "model"}
+	_, err := w.Stock.Set(context.Background(), by, SetStock(product, available))
 	require.NoError(t, err)
 	w.put[product] = available
 }
 
 // publish adds an event of one of few orders.
 func (w *world) publish(t *rapid.T) {
-	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
+	order := orderIDs.Draw(t, "order")
 	id := fmt.Sprint("e", len(w.events))
 	kind := rapid.SampledFrom([]string{
 		"order.created", "order.created", "order.payment_confirmed", "order.payment_failed",
@@ -240,7 +238,7 @@ func (w *world) publish(t *rapid.T) {
 	w.events = append(w.events, Created(id, order, items...))
 }
 
-// deliver gives a worker that is free one of the events, whether or not it was delivered before.
+// deliver gives a free worker one of the events, whether or not it was delivered before.
 func (w *world) deliver(t *rapid.T) {
 	free := slices.IndexFunc(w.workers, func(a *dedupetest.Worker) bool { return !a.Running })
 	if free < 0 || len(w.events) == 0 {
@@ -253,18 +251,15 @@ func (w *world) deliver(t *rapid.T) {
 
 func (w *world) start(a *dedupetest.Worker, e Event, look bool) {
 	on := a.Store(w.Store)
-	a.Start(func() {
-		_, _ = w.Deliver(context.Background(), on, e, look) // what failed comes again
-	})
+	a.Start(func() { _, _ = w.Deliver(context.Background(), on, e, look) }) // a failed one is delivered again
 }
 
-// race gives two workers that are free two ends of one order, or two new orders of the same product, so
-// that both may read before either of them writes.
+// race gives two free workers two ends of one order, or two new orders of the same product, so that both may
+// read before either of them writes.
 func (w *world) race(t *rapid.T) {
-	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
+	order := orderIDs.Draw(t, "order")
 	racing := []Event{About("", "order.payment_confirmed", order), About("", "order.payment_failed", order)}
-	if rapid.Bool().Draw(t, "new orders") {
-		n := len(w.events)
+	if n := len(w.events); rapid.Bool().Draw(t, "new orders") {
 		racing = []Event{Created("", fmt.Sprint("new", n), "cap 1"), Created("", fmt.Sprint("new", n+1), "cap 1")}
 	}
 	for _, a := range w.workers {
@@ -278,13 +273,9 @@ func (w *world) race(t *rapid.T) {
 	}
 }
 
-func (w *world) goOn(t *rapid.T) {
-	var busy []*dedupetest.Worker
-	for _, a := range w.workers {
-		if a.Running {
-			busy = append(busy, a)
-		}
-	}
+func (w *world) step(t *rapid.T) {
+	free := func(a *dedupetest.Worker) bool { return !a.Running }
+	busy := slices.DeleteFunc(slices.Clone(w.workers), free)
 	if len(busy) == 0 {
 		t.Skip("all are free")
 	}
@@ -323,14 +314,13 @@ func (w *world) check(t *rapid.T) {
 		s, err := w.Stock.Get(ctx, dedupe.DefaultTenant, product)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
-		require.Equal(t, []int64{
-			w.put[product] - reserved[product] - sold[product], reserved[product], sold[product],
-		}, []int64{s.Available, s.Reserved, s.Sold}, product)
+		want := []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}
+		require.Equal(t, want, []int64{s.Available, s.Reserved, s.Sold}, product)
 	}
 }
 
-// end lets every worker finish, then delivers every event and every timeout without a fault until all
-// have an answer: each order that was created has ended, and nothing waits.
+// end lets every worker finish, then delivers every event and every timeout without a fault until all have an
+// answer: each created order has ended, and no timeout waits.
 func (w *world) end(t *rapid.T) {
 	ctx := context.Background()
 	for _, a := range w.workers {
@@ -338,18 +328,18 @@ func (w *world) end(t *rapid.T) {
 	}
 	w.check(t)
 	created := map[string]bool{}
-	for round := range 3 { // what waited for an event that comes later is delivered again
+	for round := range 3 { // an event that waited for a later one is delivered again
 		w.Wait(time.Hour)
 		require.NoError(t, w.Release(ctx, w.Store, w))
 		for _, e := range w.events {
-			told, err := w.Deliver(ctx, w.Store, e, false)
+			outcome, err := w.Deliver(ctx, w.Store, e, false)
 			means := retry.Decide(err)
 			order, _ := e.Data["order_id"].(string)
 			created[order] = created[order] || e.Type == "order.created"
 			switch {
 			case err == nil:
-				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Done}, told.Seen)
-			// a timeout that was made up, of a new order
+				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Done}, outcome.Seen)
+			// an invented timeout of a new order
 			case means.Scope == retry.OtherEvent && means.Reason == "not_due":
 				require.Less(t, round, 2, "it is due in the end")
 			case means.Scope == retry.OtherEvent:
@@ -360,6 +350,7 @@ func (w *world) end(t *rapid.T) {
 		}
 	}
 	w.check(t)
+	ended := []orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}
 	for order, seen := range created {
 		o, err := orders.Find(ctx, w.Store, "default", order)
 		if !seen {
@@ -367,8 +358,7 @@ func (w *world) end(t *rapid.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Contains(t,
-			[]orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}, o.State)
+		require.Contains(t, ended, o.State)
 	}
 	for _, collection := range []string{"delayed", "delayedKeys"} {
 		require.Empty(t, storetest.All(t, w.Store, collection), "no timeout waits for an order that has ended")

@@ -1,5 +1,5 @@
-// Package usagetest holds the counting of usage to a model in memory, on whatever store it is given.
-// Every store that the program runs on runs it.
+// Package usagetest compares the counting of usage with a model in memory. Every store of the program runs
+// it.
 package usagetest
 
 import (
@@ -38,7 +38,17 @@ const (
 
 var errLost = errors.New("usagetest: no answer")
 
-// limits have three meters with a quota, one of them by the plan alone, and none of others.
+var (
+	subscribers = rapid.SampledFrom([]string{"-s1", "-s2"})
+	meters      = rapid.SampledFrom([]string{"calls", "calls", "bytes", "seats", "rows"})
+	quantities  = rapid.SampledFrom([]int64{0, 1, 10, 40, 79, 80, 120, -1, -30, -100, 150, 151, -151})
+	times       = rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 2 * day, 20 * day})
+	ages        = rapid.SampledFrom([]time.Duration{
+		0, 0, time.Hour, 2 * day, 10 * day, 40 * day, -ahead, -ahead - time.Microsecond,
+	})
+)
+
+// limits have three meters with a quota, one of them only by its plan.
 var limits = catalog.Usage{
 	Grace: grace, Ahead: ahead, Thresholds: []int64{80, 100},
 	Meters: map[string]catalog.Meter{
@@ -60,8 +70,8 @@ type event struct {
 // bucket names a total.
 type bucket struct{ subscription, period, meter string }
 
-// told is the model of a period that an event told.
-type told struct {
+// known is the model of a period that an event has named.
+type known struct {
 	start, end, at time.Time
 	plan           string
 }
@@ -77,7 +87,7 @@ type world struct {
 	seq     int
 
 	events  []*event
-	periods map[string][]told
+	periods map[string][]known
 	used    map[bucket]int64
 	entries map[bucket]int64
 	plans   map[bucket]string // the last that was known
@@ -85,13 +95,13 @@ type world struct {
 	warned  map[bucket][]int64 // what must have been emitted
 	emitted map[bucket][]int64 // what was
 
-	// before, if set, runs once, before the next commit. lose and refuse are of the next commit too.
+	// before, if set, runs once, before the next commit, for which lose and refuse are too.
 	before       func()
 	lose, refuse bool
 }
 
-// Run checks that usage is the sum of its entries, whatever happens. open returns a store that
-// the runs share.
+// Run checks that usage is the sum of its entries, whatever happens. The runs share the store that open
+// returns.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	c, db, runs := catalogtest.Shipped(), open(t), 0
@@ -106,23 +116,18 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"an answer that is lost":        func(t *rapid.T) { w.lose = true; w.faulty(t) },
 			"a commit that is refused":      func(t *rapid.T) { w.refuse = true; w.faulty(t) },
 			"an event in the middle of one": w.meet,
-			"a period is told":              w.tell,
-			"time passes": func(t *rapid.T) {
-				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 2 * day, 20 * day}).
-					Draw(t, "time"))
-			},
-			"": w.check,
+			"a period begins":               w.begins,
+			"time passes":                   func(t *rapid.T) { w.now = w.now.Add(times.Draw(t, "time")) },
+			"":                              w.check,
 		})
 	})
 }
 
 func begin(db store.Store, c *catalog.Catalog, run string) *world {
-	w := &world{
-		catalog: c, run: run, now: time.Date(2026, 1, 30, 12, 0, 0, 0, time.UTC), periods: map[string][]told{},
-		used:    map[bucket]int64{},
-		entries: map[bucket]int64{}, plans: map[bucket]string{}, quotas: map[bucket]int64{},
-		warned: map[bucket][]int64{}, emitted: map[bucket][]int64{},
-	}
+	w := &world{catalog: c, run: run, now: time.Date(2026, 1, 30, 12, 0, 0, 0, time.UTC)}
+	w.periods, w.plans, w.quotas = map[string][]known{}, map[bucket]string{}, map[bucket]int64{}
+	w.used, w.entries = map[bucket]int64{}, map[bucket]int64{}
+	w.warned, w.emitted = map[bucket][]int64{}, map[bucket][]int64{}
 	w.db = &storetest.Faults{Store: db, OnCommit: w.commit}
 	clock := func() time.Time { return w.now }
 	warnings, _ := c.EmitsTo(usage.Handler)
@@ -175,22 +180,16 @@ func (w *world) note(fields map[string]any) {
 }
 
 func (w *world) add(t *rapid.T) *event {
-	e := &event{
-		id: w.next(), subscription: w.run + rapid.SampledFrom([]string{"-s1", "-s2"}).Draw(t, "subscription"),
-		meter: rapid.SampledFrom([]string{"calls", "calls", "bytes", "seats", "rows"}).Draw(t, "meter"),
-		quantity: rapid.SampledFrom([]int64{0, 1, 10, 40, 79, 80, 120, -1, -30, -100, 150, 151, -151}).Draw(t,
-			"quantity"),
-		occurred: w.now.Add(-rapid.SampledFrom([]time.Duration{
-			0, 0, time.Hour, 2 * day, 10 * day, 40 * day, -ahead, -ahead - time.Microsecond,
-		}).Draw(t, "ago")),
-	}
+	e := &event{id: w.next(), subscription: w.run + subscribers.Draw(t, "subscription")}
+	e.meter, e.quantity = meters.Draw(t, "meter"), quantities.Draw(t, "quantity")
+	e.occurred = w.now.Add(-ages.Draw(t, "ago"))
 	w.events = append(w.events, e)
 	return e
 }
 
-// period is the plain rule of the periods.
+// period is the model's rule for periods.
 func (w *world) period(e *event) (id, plan string, settles time.Time) {
-	var last *told
+	var last *known
 	for i, p := range w.periods[e.subscription] {
 		if !p.start.After(e.occurred) && (last == nil || p.start.After(last.start) ||
 			(p.start.Equal(last.start) && p.at.After(last.at))) {
@@ -209,8 +208,7 @@ func (w *world) period(e *event) (id, plan string, settles time.Time) {
 	}
 }
 
-// expect is what becomes of an event: the bucket that it is counted in, with its quota and
-// thresholds, or the reason of its refusal.
+// expect is the bucket that an event is counted in, with its plan, or the reason of its refusal.
 func (w *world) expect(e *event) (at bucket, plan, reason string) {
 	id, plan, settles := w.period(e)
 	switch {
@@ -246,11 +244,11 @@ func (w *world) apply(e *event, at bucket, plan string) {
 
 // try delivers an event as the worker does.
 func (w *world) try(e *event, look bool) error {
-	body, _, err := w.catalog.Contracts.Compose(
-		contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
-			"subscription_id": e.subscription, "meter": e.meter, "quantity": e.quantity,
-			"occurred_at": e.occurred.Format(time.RFC3339Nano),
-		}}), contract.Stamp{ID: e.id, At: e.occurred})
+	message := contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
+		"subscription_id": e.subscription, "meter": e.meter, "quantity": e.quantity,
+		"occurred_at": e.occurred.Format(time.RFC3339Nano),
+	}})
+	body, _, err := w.catalog.Contracts.Compose(message, contract.Stamp{ID: e.id, At: e.occurred})
 	if err != nil {
 		return err
 	}
@@ -258,14 +256,14 @@ func (w *world) try(e *event, look bool) error {
 	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Identity: dedupe.Identity{
 		Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A",
 	}}, remember)
-	_, err = dedupetest.Effect(context.Background(), run, at, look,
-		func(ctx context.Context, at handler.Event) (handler.Effect, error) {
-			effect, err := handler.Typed(w.tracker.Track)(ctx, at)
-			if err == nil {
-				_, err = lane.Emit(w.catalog, at, &effect, w.now)
-			}
-			return effect, err
-		})
+	handle := func(ctx context.Context, at handler.Event) (handler.Effect, error) {
+		effect, err := handler.Typed(w.tracker.Track)(ctx, at)
+		if err == nil {
+			_, err = lane.Emit(w.catalog, at, &effect, w.now)
+		}
+		return effect, err
+	}
+	_, err = dedupetest.Effect(context.Background(), run, at, look, handle)
 	return err
 }
 
@@ -287,15 +285,15 @@ func (w *world) deliver(t *rapid.T, e *event, look bool) {
 	}
 }
 
-// again delivers an event that came before. Where it is forgotten, its record is gone.
+// again delivers an event that came before. A forgotten one has no record any more.
 func (w *world) again(t *rapid.T, forgotten bool) {
 	if len(w.events) == 0 {
 		t.Skip("there is none")
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
 	if forgotten {
-		_, err := w.db.Commit(context.Background(),
-			[]store.Write{store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)})
+		forget := store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)
+		_, err := w.db.Commit(context.Background(), []store.Write{forget})
 		require.NoError(t, err)
 	}
 	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !forgotten)
@@ -306,9 +304,8 @@ func (w *world) faulty(t *rapid.T) {
 	e := w.add(t)
 	at, plan, reason := w.expect(e)
 	lost := w.lose
-	_ = w.try(e, false) // the worker that hears it is gone
-	reached := reason == ""
-	if w.lose, w.refuse = false, false; reached && lost {
+	_ = w.try(e, false) // the worker dies of it
+	if w.lose, w.refuse = false, false; reason == "" && lost {
 		w.apply(e, at, plan)
 	}
 	w.deliver(t, e, true)
@@ -332,43 +329,42 @@ func (w *world) meet(t *rapid.T) {
 	w.apply(first, at, plan)
 }
 
-// tell has an event of a subscription tell a period: the first, the next, or the last one anew.
-func (w *world) tell(t *rapid.T) {
-	subscription := w.run + rapid.SampledFrom([]string{"-s1", "-s2"}).Draw(t, "subscription")
-	known := w.periods[subscription]
+// begins has an event of a subscription name a period: the first, the next, or the last one again.
+func (w *world) begins(t *rapid.T) {
+	subscription := w.run + subscribers.Draw(t, "subscription")
+	before := w.periods[subscription]
 	w.now = w.now.Add(time.Second)
-	p := told{at: w.now, plan: rapid.SampledFrom([]string{"", "small", "large", "free"}).Draw(t, "plan")}
+	p := known{at: w.now, plan: rapid.SampledFrom([]string{"", "small", "large", "free"}).Draw(t, "plan")}
 	p.start = w.now.Add(-rapid.SampledFrom([]time.Duration{0, time.Hour, 5 * day}).Draw(t, "began"))
 	p.end = p.start.Add(30 * day)
-	if len(known) > 0 {
-		last := known[len(known)-1]
+	if len(before) > 0 {
+		last := before[len(before)-1]
 		switch rapid.IntRange(0, 3).Draw(t, "which") {
 		case 0: // it has ended early, or has another plan
-			p.start, p.end = last.start,
-				last.start.Add(rapid.SampledFrom([]time.Duration{day, 10 * day, 30 * day}).Draw(t, "long"))
+			long := rapid.SampledFrom([]time.Duration{day, 10 * day, 30 * day}).Draw(t, "long")
+			p.start, p.end = last.start, last.start.Add(long)
 		case 1, 2:
 			p.start, p.end = last.end, last.end.Add(30*day)
 		}
 	}
-	write, ok := usage.Tell(subscriptions.Event{
-		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(),
-		OccurredAt:  p.at.Format(time.RFC3339Nano),
-		PeriodStart: p.start.Format(time.RFC3339Nano), PeriodEnd: p.end.Format(time.RFC3339Nano), Product: p.plan,
-	})
+	named := subscriptions.Event{Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next()}
+	named.OccurredAt, named.Product = p.at.Format(time.RFC3339Nano), p.plan
+	named.PeriodStart, named.PeriodEnd = p.start.Format(time.RFC3339Nano), p.end.Format(time.RFC3339Nano)
+	write, ok := usage.PeriodWrite(named)
 	require.True(t, ok)
 	_, err := w.db.Commit(context.Background(), []store.Write{write})
 	require.NoError(t, err)
-	w.periods[subscription] = append(known, p)
+	w.periods[subscription] = append(before, p)
 }
 
 // check compares the store with the model.
 func (w *world) check(t *rapid.T) {
-	require.Equal(t, w.warned, w.emitted, "each threshold is told once")
+	require.Equal(t, w.warned, w.emitted, "each threshold has one warning")
 	sums, counts := map[bucket]int64{}, map[bucket]int64{}
 	for _, subscription := range []string{w.run + "-s1", w.run + "-s2"} {
-		ofSubscription := usage.EntryKey(dedupe.DefaultTenant, subscription, "")
-		page, err := w.db.Query(context.Background(),
-			store.Query{Collection: ofSubscription.Collection, IDPrefix: ofSubscription.ID, Limit: store.MaxPage})
+		all := usage.EntryKey(dedupe.DefaultTenant, subscription, "")
+		query := store.Query{Collection: all.Collection, IDPrefix: all.ID, Limit: store.MaxPage}
+		page, err := w.db.Query(context.Background(), query)
 		require.NoError(t, err)
 		for _, doc := range page.Documents {
 			var entry usage.Entry
@@ -382,10 +378,9 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, w.events[i].quantity, entry.Quantity)
 			require.True(t, w.events[i].occurred.Equal(entry.OccurredAt))
 		}
-		totals, next, err := usage.Totals(context.Background(), w.db, usage.ListUsage{
-			Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription,
-			Page: console.Page{Limit: store.MaxPage},
-		})
+		of := usage.ListUsage{Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription}
+		of.Limit = store.MaxPage
+		totals, next, err := usage.Totals(context.Background(), w.db, of)
 		require.NoError(t, err)
 		require.Empty(t, next)
 		for _, total := range totals {

@@ -1,0 +1,106 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/retry"
+)
+
+var errLost, errRefused = errors.New("no answer"), errors.New("too old")
+
+// bank is a gateway that refunds once per key, and a payment as often as it is asked to.
+type bank struct {
+	mu       sync.Mutex
+	does     []string             // the outcome of each next order; after them all succeed
+	keys     map[string]string    // the status of each order, by its key
+	made     map[string]bankOrder // by its key
+	refunded map[string]int       // by payment
+	orders   int
+	forgets  bool   // a refusal is not remembered under its key
+	voids    bool   // a question about an unknown key declines it for good
+	rebuffs  bool   // the repetition of an order is refused
+	before   func() // if set, runs before the next order, which reaches the gateway late
+}
+
+type bankOrder struct {
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id"`
+	Amount         string `json:"amount"`
+	Currency       string `json:"currency"`
+	Status         string `json:"status"`
+}
+
+func newBank(does ...string) *bank {
+	return &bank{does: does, keys: map[string]string{}, made: map[string]bankOrder{}, refunded: map[string]int{}}
+}
+
+func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
+	var asked bankOrder
+	if err := json.Unmarshal(order, &asked); err != nil {
+		return nil, err
+	}
+	if before := b.before; before != nil {
+		b.before = nil
+		before()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orders++
+	if b.rebuffs && b.keys[id] != "" {
+		return nil, retry.Permanent("done_already", nil)
+	}
+	does := "succeed"
+	if len(b.does) > 0 {
+		does, b.does = b.does[0], b.does[1:]
+	}
+	switch does {
+	case "fail":
+		return nil, errLost
+	case "refuse":
+		if !b.forgets && b.keys[id] == "" {
+			b.keys[id], b.made[id] = "declined", asked
+		}
+		if b.keys[id] != "succeeded" {
+			return nil, retry.Permanent("callee_refused_422", errRefused)
+		}
+	}
+	b.made[id] = asked
+	if b.keys[id] == "" {
+		b.keys[id] = "succeeded"
+		if does == "decline" {
+			b.keys[id] = "declined"
+		} else {
+			b.refunded[asked.PaymentID]++
+		}
+	}
+	if does == "lose" {
+		return nil, errLost
+	}
+	return b.answer(id), nil
+}
+
+func (b *bank) answer(id string) []byte {
+	order := b.made[id]
+	order.Status = b.keys[id]
+	answer, _ := json.Marshal(order)
+	return answer
+}
+
+func (b *bank) Request(id string, order []byte) handler.Call {
+	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/refunds", ID: id, Body: order}
+}
+
+func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.voids && b.keys[id] == "" {
+		b.keys[id] = "declined"
+	}
+	_, known := b.made[id]
+	return b.answer(id), known, nil
+}

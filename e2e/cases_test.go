@@ -41,10 +41,7 @@ var cases = []stackCase{
 	{"an unknown product is one dead letter and later events flow", unknownProduct, true},
 	{"a store that is down costs a retry and no event", storeFailure, true},
 	{"a worker killed before its commit loses nothing", killedBeforeItsCommit, false},
-	{
-		"a worker killed after its commit doubles nothing, and its messages are relayed",
-		killedAfterItsCommit, true,
-	},
+	{"a worker killed after its commit doubles nothing, its messages are relayed", killedAfterItsCommit, true},
 	{"thirty events of one customer keep their order beside thirty others", order, true},
 	{"a refund that comes before its order waits for it", refundFirst, true},
 	{"a broker that is down answers 503 and leaves the key usable", brokerFailure, true},

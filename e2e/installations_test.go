@@ -150,8 +150,8 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	require.Equal(t, sent, shop.processed(sent), "each once, in the order of their publishing")
 	require.Equal(t, int64(20*2000), shop.balance(t, ledger.UserPoints(customer)))
 
-	unknown, options := pubsub.Names{ProjectID: project, Installation: "store"},
-		pubsub.EmulatorOptions(shop.broker)
+	unknown := pubsub.Names{ProjectID: project, Installation: "store"}
+	options := pubsub.EmulatorOptions(shop.broker)
 	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), unknown, options...))(t)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	_, err = publisher.Publish(t.Context(), e2e.Queue, contract.Message{Data: []byte("{}")})

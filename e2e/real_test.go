@@ -94,8 +94,8 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 
 	// The store, the publisher and the taps connect to the emulators without a gate.
 	documents := filetest.Must(firestore.NewEmulated(life, database, of.Project, of.Installation))(t)
-	names, options := pubsub.Names{ProjectID: of.Project, Installation: of.Installation},
-		pubsub.EmulatorOptions(broker)
+	names := pubsub.Names{ProjectID: of.Project, Installation: of.Installation}
+	options := pubsub.EmulatorOptions(broker)
 	publisher := filetest.Must(pubsub.NewPublisher(life, names, options...))(t)
 	r.admin = filetest.Must(client.NewClient(life, of.Project, options...))(t)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })

@@ -279,13 +279,13 @@ func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 }
 
 func envelope(id, action, payload, more string) string {
-	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action,
-		more, payload)
+	const form = `{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`
+	return fmt.Sprintf(form, id, action, more, payload)
 }
 
 func platformEvent(id, eventType, data string) string {
-	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id,
-		eventType, data)
+	const form = `{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`
+	return fmt.Sprintf(form, id, eventType, data)
 }
 
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {

@@ -57,14 +57,13 @@ func (r *surface) settled() {
 		for _, doc := range page.Documents {
 			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
-			for _, emitted := range record.Emitted {
-				done := later.MatchString(emitted.EventType) || ended(emitted.EventID)
-				require.True(c, done, "%s has emitted %s: %v", record.EventID, emitted.EventType,
-					r.log.Deliveries(emitted.EventID))
+			id := record.EventID
+			for _, e := range record.Emitted {
+				done := later.MatchString(e.EventType) || ended(e.EventID)
+				require.True(c, done, "%s has emitted %s: %v", id, e.EventType, r.log.Deliveries(e.EventID))
 			}
-			waits := slices.Contains(r.waits, record.EventID)
-			require.True(c, !open || waits, "%s is %s and has emitted %v", record.EventID, record.Status,
-				record.Emitted)
+			waits := slices.Contains(r.waits, id)
+			require.True(c, !open || waits, "%s is %s and has emitted %v", id, record.Status, record.Emitted)
 		}
 	}, patience, 20*time.Millisecond)
 }

@@ -38,13 +38,11 @@ import (
 func TestTheSurfaceIsAsRecorded(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // a process for each command
-	const slow = `retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, ` +
-		`jitter: "0s" }`
-	folder := changedCatalog(t, `minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `jitter: "30s"`,
-		`jitter: "0s"`,
-		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`,
-		"{ name: points.reverse }", "{ name: points.reverse, "+slow+" }", `nack_budget: "10s"`,
-		`nack_budget: "3600s"`)
+	const slow = `{ minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, jitter: "0s" }`
+	folder := changedCatalog(t, `jitter: "30s"`, `jitter: "0s"`, `nack_budget: "10s"`, `nack_budget: "3600s"`,
+		`minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`,
+		`minimum_backoff: "5s"`, `minimum_backoff: "600s"`,
+		"{ name: points.reverse }", "{ name: points.reverse, retry_policy: "+slow+" }")
 	r := &surface{
 		t: t, stack: startEmbedded(t, loaded(t, folder)), began: time.Now(), catalogFolder: folder,
 		folder: t.TempDir(), files: map[string][]any{},

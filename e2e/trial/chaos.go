@@ -214,7 +214,6 @@ func newBroker(r *run) *standin.Broker {
 	return b
 }
 
-// empty reports whether every message was acknowledged.
 func empty(r *run, b *standin.Broker) bool {
 	held, _ := filetest.Both(b.Backlogs(r.ctx))(r)
 	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
@@ -247,7 +246,6 @@ func newOutside(r *run) *outside {
 	return o
 }
 
-// mend ends all failures.
 func (o *outside) mend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -51,7 +51,6 @@ func drill(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// program is bin/billhook, built for the run.
 func (r *run) program() string {
 	folder := r.TempDir()
 	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/billhook"))
@@ -76,7 +75,6 @@ type incident struct {
 	why  string
 }
 
-// incidents are those of the drill, on a catalog's queues.
 func incidents(c *catalog.Catalog) []incident {
 	orders, _ := c.HandledBy("points.credit")
 	updates, _ := c.EmitsTo("subscriptions.record")

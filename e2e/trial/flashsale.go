@@ -157,7 +157,6 @@ func (m *market) count() counts {
 	return found
 }
 
-// judge fails the run where the sale did not end as it must.
 func (m *market) judge(r *run, found counts) {
 	sold := min(m.pieces, m.orders)
 	must := m.wanted(sold, m.orders-sold)

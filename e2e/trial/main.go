@@ -237,7 +237,6 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 	something()
 }
 
-// everything reads all documents of a collection.
 func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
 	return filetest.Must(store.All(r.ctx, from, store.Query{Collection: in}, read))(r)
 }
@@ -266,7 +265,6 @@ func (r *run) table(head ...any) (row func(cells ...any)) {
 	return row
 }
 
-// counts are numbers by name.
 type counts map[string]int
 
 // add adds n to a count; zero adds no name.

@@ -92,7 +92,6 @@ func planWebhooks(seed uint64, events, customers int) [][]webhook {
 	return byCustomer
 }
 
-// drawing draws orders.
 type drawing struct {
 	random *rand.Rand
 	events int

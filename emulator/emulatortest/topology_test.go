@@ -37,11 +37,10 @@ func topologyOf(t *testing.T, addr, project string) []string {
 		require.NoError(t, err)
 		found = append(found, "topic "+text(topic))
 	}
-	subscriptions := &pubsubpb.ListSubscriptionsRequest{Project: topics.Project}
-	for subscription, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(),
-		subscriptions).All() {
+	all := &pubsubpb.ListSubscriptionsRequest{Project: topics.Project}
+	for one, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(), all).All() {
 		require.NoError(t, err)
-		found = append(found, "subscription "+text(subscription))
+		found = append(found, "subscription "+text(one))
 	}
 	return found
 }

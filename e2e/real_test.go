@@ -79,18 +79,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	}
 	binaries := filetest.Must(build())(t)
 
-	config := standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute}
-	s.gateway = filetest.Must(standin.NewGateway(config))(t)
-	config.Posts = s.catalog.Posts("")
-	s.service = filetest.Must(standin.NewReceiver(config))(t)
-	called := s.gateway.Before(s.service)
-	if of.Around != nil {
-		called = of.Around(called)
-	}
-	outside := httptest.NewUnstartedServer(called)
-	outside.Config.WriteTimeout = time.Minute
-	outside.Start()
-	t.Cleanup(func() { s.service.Close(); s.gateway.Close(); outside.Close() })
+	targets := s.serveTargets(t, of.Around)
 
 	// The store, the publisher and the taps connect to the emulators without a gate.
 	documents := filetest.Must(firestore.NewEmulated(life, database, of.Project, of.Installation))(t)
@@ -100,7 +89,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	r.admin = filetest.Must(client.NewClient(life, of.Project, options...))(t)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "HOME="+binaries,
+	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, targets), "HOME="+binaries,
 		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation,
 		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
@@ -147,6 +136,24 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 		return tasks.Call(http.DefaultClient, request)
 	}
 	return s, r
+}
+
+// serveTargets starts the services that workers call, and returns their address.
+func (s *stack) serveTargets(t *testing.T, around func(http.Handler) http.Handler) (url string) {
+	t.Helper()
+	config := standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute}
+	s.gateway = filetest.Must(standin.NewGateway(config))(t)
+	config.Posts = s.catalog.Posts("")
+	s.service = filetest.Must(standin.NewReceiver(config))(t)
+	called := s.gateway.Before(s.service)
+	if around != nil {
+		called = around(called)
+	}
+	server := httptest.NewUnstartedServer(called)
+	server.Config.WriteTimeout = time.Minute
+	server.Start()
+	t.Cleanup(func() { s.service.Close(); s.gateway.Close(); server.Close() })
+	return server.URL
 }
 
 // provision creates the queues that are missing.

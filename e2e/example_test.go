@@ -21,10 +21,10 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
-// addedTo returns a folder with the shipped catalog and more lines, by the key that they stand
-// under, such as "queues.yaml, under queues".
+// addedTo returns a folder with the shipped catalog and more lines, by keys like "queues.yaml, under queues".
 func addedTo(t *testing.T, lines map[string]string) (folder string) {
 	t.Helper()
 	folder = changedCatalog(t)
@@ -43,23 +43,19 @@ func addTo(t *testing.T, folder string, lines map[string]string) {
 
 func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data string) {
 	t.Helper()
-	_, err := s.publish(t.Context(), topic, contract.Message{
-		Data: []byte(platformEvent(id, eventType, data)),
-		Attributes: map[string]string{
-			contract.AttrContract: contract.MessageV1, contract.AttrEventID: id, contract.AttrEventType: eventType,
-			contract.AttrRoutingKey: routingKey, contract.AttrOrderingKey: contract.UnknownOrderingKey,
-		},
-	})
-	require.NoError(t, err)
+	attributes := contract.Attributes{
+		Contract: contract.MessageV1, EventID: id, EventType: eventType, RoutingKey: routingKey,
+		OrderingKey: contract.UnknownOrderingKey,
+	}
+	m := contract.Message{Data: []byte(platformEvent(id, eventType, data)), Attributes: attributes.Map()}
+	require.NoError(t, filetest.ErrorOf(s.publish(t.Context(), topic, m)))
 }
 
 func fenced(t *testing.T, language string) (blocks []string) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").
-		FindAllStringSubmatch(filetest.Read(t, "..", "CONTRIBUTING.md"), -1) {
-		blocks = append(blocks, block[1])
-	}
-	return blocks
+	block := regexp.MustCompile("(?s)```" + language + "\n(.*?)```")
+	all := block.FindAllStringSubmatch(filetest.Read(t, "..", "CONTRIBUTING.md"), -1)
+	return filetest.Map(all, func(match []string) string { return match[1] })
 }
 
 func exampleLines(t *testing.T) map[string]string {
@@ -73,9 +69,9 @@ func exampleLines(t *testing.T) map[string]string {
 	return lines
 }
 
-// TestTheWorkedExampleIsDoneAsItIsWritten does to a copy of the tree what the page says, line by line, and
-// has the program check it: the handler is registered by that one line, for the check and for the worker.
-func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
+// It follows the page in a copy of the tree, and has the program check it: its one line registers the handler
+// for the check and for the worker.
+func TestTheWorkedExampleWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // it compiles a tree of its own
 	tree := t.TempDir()
@@ -86,8 +82,8 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(tree, file), []byte(filetest.Read(t, "..", file)), 0o600))
 	}
 	check := func() (string, error) {
-		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "admin", "catalog", "check",
-			"./catalog")
+		arguments := strings.Fields("run ./cmd/billhook admin catalog check ./catalog")
+		command := exec.CommandContext(t.Context(), "go", arguments...)
 		command.Dir = tree
 		said, err := command.CombinedOutput()
 		return string(said), err
@@ -112,9 +108,8 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})
 	scans := func() any {
-		doc, err := s.store.Get(t.Context(),
-			store.Key{Collection: parcels.Collection, ID: store.ID("default", "p-1")})
-		require.NoError(t, err)
+		key := store.Key{Collection: parcels.Collection, ID: store.ID("default", "p-1")}
+		doc := storetest.Get(t, s.store, key)
 		require.Equal(t, "north", doc.Fields["depot"])
 		return doc.Fields["scans"]
 	}
@@ -131,7 +126,7 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	s.until(t, "scan-3", "processed")
 	require.Equal(t, int64(2), scans())
 
-	// Through the addresses for producers, as a raw object whose type its routing key says.
+	// A producer may send a raw object: its type follows from the routing key.
 	answer := s.signed(t, "/topics/parcels", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	s.until(t, answer.EventID, "processed")
@@ -140,20 +135,20 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
 }
 
-// What somebody adds for a queue that posts to a service of theirs: nothing else.
+// The lines for a queue that posts to a service: there are no others.
 const (
 	aQueue = `  - id: welcome-mails
-    description: Letters to new subscribers.
+    description: Mails to new subscribers.
     enabled: true
     ordering_key: [subscription_id]
     priority: low
     pool: mails
     handlers:
-      initial: { post: { target: mailer, path: /v1/letters, reconcile: "/v1/letters/{id}" } }
+      initial: { post: { target: mailer, path: /v1/mails, reconcile: "/v1/mails/{id}" } }
 
 `
 	aTarget = `  mailer:
-    description: Sends letters.
+    description: Sends mails.
     url_variable: MAILER_URL
     secret_variable: MAILER_SECRET
     scheme: standard
@@ -166,8 +161,8 @@ const (
 func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 	t.Parallel()
 	const mailerSecret = "the-mailers-secret-of-more-than-24-bytes"
-	verifier, err := signature.NewVerifier(signature.Standard, []string{mailerSecret}, time.Minute, time.Now)
-	require.NoError(t, err)
+	secrets := []string{mailerSecret}
+	verifier := filetest.Must(signature.NewVerifier(signature.Standard, secrets, time.Minute, time.Now))(t)
 	posted := make(chan string, 10)
 	mailer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -180,9 +175,8 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 		posted <- strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), string(body)}, " ")
 	}))
 	t.Cleanup(mailer.Close)
-	folder := addedTo(t,
-		map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
-	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
+	lines := map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget}
+	s := startEmbedded(t, loaded(t, addedTo(t, lines)), func(config *devstack.Config) {
 		config.Targets["mailer"] = devstack.Address{URL: mailer.URL + "/mail", Secret: mailerSecret}
 	})
 	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`,
@@ -190,8 +184,8 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	key := handler.CalleeKey("welcome-mails", "default", "new-1")
 	require.Equal(t,
-		`POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
+		`POST /mail/v1/mails `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
 			`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z",`+
 			`"payload":{"subscription_id":"s-1"}}`, <-posted)
-	require.Empty(t, s.service.Deliveries(), "the stand-in of the other targets was told nothing")
+	require.Empty(t, s.service.Deliveries(), "the other targets get no request")
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gate is a TCP proxy before a dependency, which can be shut, or hold requests or answers.
+// Gate is a TCP proxy in front of a dependency. It can be shut, or hold requests or answers.
 type Gate struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	changed *sync.Cond // the mode is
+	changed *sync.Cond // of the mode
 	target  string
 	mode    int
 	caught  context.CancelFunc // is called when bytes are held
@@ -50,10 +50,10 @@ func (g *Gate) Addr() string { return g.listener.Addr().String() }
 // HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes are held.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
-// HoldAnswers holds the dependency's bytes in the same way, and lets requests pass.
+// HoldAnswers holds the dependency's bytes likewise, and lets requests pass.
 func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers, false) }
 
-// Open lets everything pass again. Held bytes continue where their connection still exists.
+// Open lets everything pass again, held bytes too where their connection still exists.
 func (g *Gate) Open() { g.set(gateOpen, false) }
 
 // Drop cuts every connection with its held bytes, and opens the gate.
@@ -98,15 +98,14 @@ func (g *Gate) accept() {
 	}
 }
 
-// pump copies from one side to the other. It stops while its direction is held, and ends where the gate is
-// shut.
+// pump copies from one side to the other. It waits while its direction is held, and ends when the gate shuts.
 func (g *Gate) pump(to, from net.Conn, held int) {
 	for buffer := make([]byte, 32<<10); ; {
 		n, err := from.Read(buffer)
 		if err != nil || !g.passes(held) {
 			break
 		}
-		_, _ = to.Write(buffer[:n]) // where the other side has gone, its own pump ends this one
+		_, _ = to.Write(buffer[:n]) // if the other side has gone, its own pump ends this one
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +115,7 @@ func (g *Gate) pump(to, from net.Conn, held int) {
 	}
 }
 
-// passes waits while bytes of a direction are held, and reports whether they pass then.
+// passes waits while bytes of a direction are held, and reports whether they pass after that.
 func (g *Gate) passes(held int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,13 +21,13 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// installed is one of several installations in a project, with the command line of its operator.
+// installed is one of several installations in a project, with its operator's command line.
 type installed struct {
 	*real
 	billhook func(ctx context.Context, arguments ...string) (string, error)
 }
 
-// paynowQueues are those of an installation that takes PayNow's events alone.
+// paynowQueues are the queues of an installation for PayNow's events alone.
 var paynowQueues = []string{e2e.Queue, "pay-subscription-update"}
 
 func install(t *testing.T, project, name string) installed {
@@ -36,8 +36,8 @@ func install(t *testing.T, project, name string) installed {
 	i, folder := installed{}, shortWaits(t)
 	environment := []string{
 		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t),
-		"QUEUES=" + strings.Join(paynowQueues, ","),
-		"OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + t.TempDir(), "CATALOG_DIR=" + folder,
+		"QUEUES=" + strings.Join(paynowQueues, ","), "OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
+		"HOME=" + t.TempDir(), "CATALOG_DIR=" + folder,
 	}
 	i.billhook = func(ctx context.Context, arguments ...string) (string, error) {
 		command := exec.CommandContext(ctx, binary, arguments...)
@@ -47,7 +47,7 @@ func install(t *testing.T, project, name string) installed {
 	}
 	_, i.real = startReal(t, site{
 		Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues,
-		Provision: func(ctx context.Context, _, workerURL string) error {
+		Provision: func(ctx context.Context, workerURL string) error {
 			environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
 			said, err := i.billhook(ctx, "admin", "provision")
 			if err != nil {
@@ -66,19 +66,17 @@ func (i installed) says(t *testing.T, arguments ...string) string {
 	return said
 }
 
-// requireSilence requires that nothing is delivered of some events, for longer than several waits between two
-// attempts.
+// requireSilence requires that no event of these is delivered.
 func (i installed) requireSilence(t *testing.T, ids []string) {
 	t.Helper()
-	e2e.Wait(t.Context(), 2*time.Second) // four waits of a failed push
+	e2e.Wait(t.Context(), 2*time.Second) // four times the wait after a failed push
 	for _, id := range ids {
 		require.Empty(t, i.log.Deliveries(id), "neither an attempt nor a refusal")
 	}
 }
 
-// TestInstallationsOfOneProjectDoNotSeeEachOther runs three on one broker, each on a database of its own:
-// one without a name, and two of which one's name begins with the other's. Each is sent another order under
-// the same event, which one installation would refuse as another payload under a used id.
+// Three installations run on one broker, each with a database of its own: one without a name, and two of
+// which one's name begins with the other's. Each gets another order with the same event id.
 func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
@@ -92,8 +90,8 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 			want = append(want, id, id+"-dlq")
 		}
 	}
-	for topic, err := range all[0].admin.TopicAdminClient.ListTopics(t.Context(),
-		&pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
+	list := &pubsubpb.ListTopicsRequest{Project: "projects/" + project}
+	for topic, err := range all[0].admin.TopicAdminClient.ListTopics(t.Context(), list).All() {
 		require.NoError(t, err)
 		topics = append(topics, topic.Name)
 	}
@@ -103,25 +101,24 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	for n, i := range all {
 		o := one
 		o.Lines = []e2e.Line{{Product: e2e.Product, Quantity: int64(n + 1), Price: 1000}}
-		require.Contains(t, i.accepted(t, o.JSON()).Body, `"queue":"`+e2e.Queue+`"`,
-			"senders know the catalog's ids alone")
+		body := i.accepted(t, o.JSON()).Body
+		require.Contains(t, body, `"queue":"`+e2e.Queue+`"`, "senders know the catalog's ids alone")
 	}
 	for n, i := range all {
 		i.until(t, one.EventID, "processed")
-		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)),
-			"of installation %q", names[n])
+		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)), names[n])
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
-		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known",
-			strings.Join(i.taps, ",")), "is noted, at attempt ")
+		taps := strings.Join(i.taps, ",")
+		said := i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known", taps)
+		require.Contains(t, said, "is noted, at attempt ")
 	}
 
 	// The runbooks' commands change their own installation. A paused queue waits through a kill of its worker.
 	shop, others := all[1], []installed{all[0], all[2]}
-	// This worker may not change subscriptions, and says so; somebody who may does it.
-	said, err := shop.billhook(t.Context(), "queues", "pause", e2e.Queue, "--yes", "--why",
-		"the points are being mended")
+	// This worker may not change subscriptions, and says so; the operator does it.
+	said, err := shop.billhook(t.Context(), "queues", "pause", e2e.Queue, "--yes", "--why", "maintenance")
 	require.Error(t, err, said)
 	require.Contains(t, said, "run billhook admin switch "+e2e.Queue)
 	require.Contains(t, shop.says(t, "admin", "switch", e2e.Queue), "Its subscription pushes nothing.")
@@ -153,10 +150,10 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	require.Equal(t, sent, shop.processed(sent), "each once, in the order of their publishing")
 	require.Equal(t, int64(20*2000), shop.balance(t, ledger.UserPoints(customer)))
 
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"},
-		pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
-	require.NoError(t, err)
+	unknown := pubsub.Names{ProjectID: project, Installation: "store"}
+	options := pubsub.EmulatorOptions(shop.broker)
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), unknown, options...))(t)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	_, err = publisher.Publish(t.Context(), e2e.Queue, contract.Message{Data: []byte("{}")})
-	require.ErrorIs(t, err, contract.ErrTopicMissing, "an installation that nobody has made has no topic")
+	require.ErrorIs(t, err, contract.ErrTopicMissing, "an unknown installation has no topic")
 }

@@ -7,16 +7,23 @@ import (
 	"syscall"
 )
 
-// Only tests shut a gate, aim it, and wait for a process to die.
+// Only tests refund a whole order, shut a gate, aim it, and wait for a process to die.
 
-// Aim leads new connections to another target.
+// Refund is a refund of the whole order.
+func (o Order) Refund(eventID string) Refund {
+	return Refund{
+		EventID: eventID, OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total(),
+	}
+}
+
+// Aim directs new connections to another target.
 func (g *Gate) Aim(target string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.target = target
 }
 
-// Shut cuts every connection, and every new one.
+// Shut cuts all connections, and each new one.
 func (g *Gate) Shut() { g.set(gateShut, true) }
 
 // Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
@@ -24,7 +31,7 @@ func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		return 0, fmt.Errorf("%s lives: %w", filepath.Base(p.command.Path), ctx.Err())
+		return 0, fmt.Errorf("%s still runs: %w", filepath.Base(p.command.Path), ctx.Err())
 	}
 	status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {

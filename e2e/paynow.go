@@ -21,17 +21,14 @@ type Order struct {
 	EventID    string
 	OrderID    string
 	CustomerID string
-	// UID is in the checkout's metadata; empty: none.
-	UID string
-	// ShopOrder is the shop's own order that it pays for, in the checkout's metadata; empty: none.
-	ShopOrder string
-	Lines     []Line
+	// UID and ShopOrder, the shop's own order that this one pays, are in the checkout's metadata; empty: none.
+	UID, ShopOrder string
+	Lines          []Line
 }
 
 // Refund is a refund of an order.
 type Refund struct {
 	EventID    string
-	RefundID   string
 	OrderID    string
 	CustomerID string
 	// Amount is the refund in cents. Paid is the whole payment.
@@ -39,8 +36,7 @@ type Refund struct {
 }
 
 // Total is the price of the order in cents.
-func (o Order) Total() int64 {
-	var total int64
+func (o Order) Total() (total int64) {
 	for _, l := range o.Lines {
 		total += l.Price * l.Quantity
 	}
@@ -49,7 +45,7 @@ func (o Order) Total() int64 {
 
 type object = map[string]any
 
-// changed is a sample's webhook with the ids of an event, and with what change makes of its body.
+// changed is a sample's webhook with the ids of an event, and with a changed body.
 func changed(sample string, of samples.Event, change func(body object)) []byte {
 	var webhook object
 	must(0, json.Unmarshal(samples.Read(sample, of), &webhook))
@@ -73,10 +69,10 @@ func (o Order) JSON() []byte {
 		lines := make([]object, len(o.Lines))
 		for i, l := range o.Lines {
 			lines[i] = maps.Clone(sample)
+			total := l.Price * l.Quantity
 			maps.Copy(lines[i], object{
-				"id": fmt.Sprintf("%s%d", o.OrderID, i), "product_id": l.Product, "product_version_id": l.Product,
-				"price": l.Price, "quantity": l.Quantity, "subtotal_amount": l.Price * l.Quantity,
-				"total_amount": l.Price * l.Quantity,
+				"id": fmt.Sprint(o.OrderID, i), "product_id": l.Product, "product_version_id": l.Product,
+				"price": l.Price, "quantity": l.Quantity, "subtotal_amount": total, "total_amount": total,
 			})
 		}
 		body["lines"] = lines
@@ -87,6 +83,6 @@ func (o Order) JSON() []byte {
 func (r Refund) JSON() []byte {
 	ids := samples.Event{EventID: r.EventID, OrderID: r.OrderID, CustomerID: r.CustomerID}
 	return changed(samples.Refund, ids, func(body object) {
-		body["id"], body["amount"], body["store_refund_amount"] = r.RefundID, r.Paid, r.Amount
+		body["id"], body["amount"], body["store_refund_amount"] = "1", r.Paid, r.Amount
 	})
 }

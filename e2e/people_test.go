@@ -16,9 +16,9 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// People have a process of their own: it takes no push and no task, the worker answers no person, and what
-// people ask for there the worker does, also when their process is killed meanwhile.
-func TestPeopleAndPushesAreServedByProcessesOfTheirOwn(t *testing.T) {
+// The process for people accepts no push and no task, the worker answers no person, and runs the operations
+// that people begin in their process, also when that is killed.
+func TestPeopleAndPushesAreServedByTwoProcesses(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	s, r := startReal(t, site{
@@ -55,10 +55,10 @@ func TestPeopleAndPushesAreServedByProcessesOfTheirOwn(t *testing.T) {
 	s.ask(t, http.MethodPut, "/v1/ops/products/"+e2e.UnknownProduct,
 		map[string]any{"points": 500, "why": "sold since today"}, nil)
 
-	// One a second, so that the process for people can be killed between two.
+	// One a second, so that the process for people is killed between two.
 	var op bulk.Operation
-	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay",
-		map[string]any{"queue": e2e.Queue, "expect": 4, "rate": 1, "why": "it is sold now"}, &op)
+	replay := map[string]any{"queue": e2e.Queue, "expect": 4, "rate": 1, "why": "it is sold now"}
+	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op)
 	s.ask(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", nil, &op)
 	require.Equal(t, bulk.Running, op.Progress)
 	var ran errgroup.Group

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Process is one service as a process.
+// Process is one running service.
 type Process struct {
 	// URL is the service's address.
 	URL string
@@ -32,7 +32,7 @@ type Log struct {
 	deliveries []Delivery
 }
 
-// Delivery is the log line of a delivery, or of an attempt that another one follows in the same delivery.
+// Delivery is the log line of a delivery, or of an attempt that the same delivery repeats.
 type Delivery struct {
 	Time    time.Time `json:"time"`
 	Message string    `json:"message"`
@@ -48,22 +48,21 @@ type Delivery struct {
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var logged Delivery
-	if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" ||
-		logged.Message == "attempt again") {
-		l.deliveries = append(l.deliveries, logged)
+	var d Delivery
+	if json.Unmarshal(line, &d) == nil && (d.Message == "delivery" || d.Message == "attempt again") {
+		l.deliveries = append(l.deliveries, d)
 	}
 	return l.text.Write(line)
 }
 
-// Text returns the whole output so far.
+// Text returns all output so far.
 func (l *Log) Text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty id.
+// Deliveries returns the deliveries so far: those of one event, or all for an empty id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +97,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 		for lines.Scan() {
 			_, _ = log.Write(append(lines.Bytes(), '\n'))
 		}
-		_ = p.command.Wait() // the caller has decided how it ends
+		_ = p.command.Wait() // Kill or Stop decides how it ends
 	}()
 	if p.URL == "" {
 		<-p.ended
@@ -114,26 +113,23 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// stopWithin is longer than any service drains. A process that still runs then hangs.
-const stopWithin = time.Minute
-
-// Stop sends SIGTERM, and returns the exit code: 2, after its goroutines, where it has not ended in a minute.
+// Stop sends SIGTERM, and returns the exit code: 2, after its goroutines, if it takes longer than any drain.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
-	defer time.AfterFunc(stopWithin, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
+	defer time.AfterFunc(time.Minute, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
 	<-p.ended
 	return p.command.ProcessState.ExitCode()
 }
 
-// CPU is how much time of the processor the process has used, once it has ended.
+// CPU is the processor time that the process has used, once it has ended.
 func (p *Process) CPU() time.Duration {
 	return p.command.ProcessState.UserTime() + p.command.ProcessState.SystemTime()
 }
 
-// Freeze stops the process for so long, as a pause of its machine would, unless it has ended.
-func (p *Process) Freeze(ctx context.Context, long time.Duration) {
+// Freeze stops the process for d, as a pause of its machine would.
+func (p *Process) Freeze(ctx context.Context, d time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGSTOP)
-	Wait(ctx, long)
+	Wait(ctx, d)
 	_ = p.command.Process.Signal(syscall.SIGCONT)
 }
 
@@ -148,7 +144,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 
 // Build compiles commands into a folder. With the tag failpoints, FAILPOINT ends them at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
-	// Symbols are left out, as in the images: linking them takes half of the time.
+	// Without symbols, as in the images, linking takes half of the time.
 	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}
 	output, err := exec.CommandContext(ctx, "go", append(arguments, commands...)...).CombinedOutput()
 	if err != nil {

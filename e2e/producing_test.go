@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/e2e"
 	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -25,11 +26,10 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// devSecret is the public one that dev accepts.
+// devSecret is the public secret of dev.
 const devSecret = "billhook-dev-secret-for-this-machine-only"
 
-// needed returns the path of a program. Where it is not installed the test is skipped, and with
-// REQUIRE_EMULATORS=1 it fails.
+// needed returns the path of a program. Without it the test is skipped, unless REQUIRE_EMULATORS=1.
 func needed(t *testing.T, program, install string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -58,18 +58,17 @@ func example(t *testing.T, language, name string) (command []string) {
 		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, name+".py")}
 	default:
 		onlyInFull(t) // as long
-		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript",
-			"node_modules")
-		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"),
-			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs",
-			"--types", "node",
-			"--typeRoots", filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, name+".ts"))
+		node := needed(t, "node", "apt-get install nodejs npm")
+		tools := filepath.Join("..", "bin", "typescript", "node_modules")
+		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"), "--strict", "--erasableSyntaxOnly",
+			"--noUnusedLocals", "--target", "es2022", "--module", "commonjs", "--types", "node", "--typeRoots",
+			filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, name+".ts"))
 		return []string{node, filepath.Join(built, name+".js")}
 	}
 }
 
-// trouble is a way to a webhook service on which requests and answers are lost. It keeps the bodies, and
-// passes only what is signed now.
+// trouble is a proxy of a webhook service that loses requests and answers. It keeps the bodies, and checks
+// that each request is signed anew.
 type trouble struct {
 	t        *testing.T
 	forward  http.Handler
@@ -100,12 +99,11 @@ func (d *trouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.forward.ServeHTTP(w, r)
 }
 
-func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t *testing.T) {
+func TestTheProgramsForProducersSendUntilTheirMessageIsAcceptedAndCountedOnce(t *testing.T) {
 	t.Parallel()
 	dev, _ := startDev(t, nil, "", "--no-samples")
 	t.Cleanup(func() { dev.end(t) })
-	at := filetest.Must(url.Parse(dev.webhookURL))(t)
-	forward := httputil.NewSingleHostReverseProxy(at)
+	forward := httputil.NewSingleHostReverseProxy(filetest.Must(url.Parse(dev.webhookURL))(t))
 	refuse := func(status int) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
@@ -118,44 +116,40 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			program := example(t, language, "producer")
 			send := func(webhook *trouble, subscription string) (said []byte, err error) {
 				webhook.t, webhook.forward = t, forward
-				way := httptest.NewServer(webhook)
-				defer way.Close()
+				proxy := httptest.NewServer(webhook)
+				defer proxy.Close()
 				command := exec.CommandContext(t.Context(), program[0], append(program[1:], subscription, "7")...)
-				command.Env = append(os.Environ(), "BILLHOOK_URL="+way.URL, "WEBHOOK_SIGNING_SECRET="+devSecret)
+				command.Env = append(os.Environ(), "BILLHOOK_URL="+proxy.URL, "WEBHOOK_SIGNING_SECRET="+devSecret)
 				return command.Output()
 			}
 			webhook := &trouble{troubles: []func(http.ResponseWriter, *http.Request){
 				refuse(http.StatusServiceUnavailable),
 				func(_ http.ResponseWriter, r *http.Request) {
-					forward.ServeHTTP(httptest.NewRecorder(), r) // taken, and the answer is lost
+					forward.ServeHTTP(httptest.NewRecorder(), r) // accepted, and the answer is lost
 					panic(http.ErrAbortHandler)
 				},
 				refuse(http.StatusTooManyRequests),
 				refuse(http.StatusInternalServerError),
 			}}
-			said := filetest.Must(send(webhook, "s-"+language))(t)
-			var answer struct {
-				EventID string `json:"event_id"`
-			}
-			require.NoError(t, json.Unmarshal(said, &answer), string(said))
+			answer := filetest.JSON[e2e.Answer](t, filetest.Must(send(webhook, "s-"+language))(t))
 			require.Len(t, webhook.bodies, 5)
 			for _, body := range webhook.bodies {
 				require.Equal(t, string(webhook.bodies[0]), string(body), "the same event, to the byte")
 			}
-			// One more message of the same key comes behind all of them.
+			// One more message of the same key is handled after all of them.
 			behind := filepath.Join(t.TempDir(), "behind.json")
 			message := `{"id":"behind-` + language + `","type":"usage_tracking","version":1,` +
 				`"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`
 			require.NoError(t, os.WriteFile(behind, []byte(message), 0o600))
-			told, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
-			require.NoError(t, err, told)
+			said, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
+			require.NoError(t, err, said)
 			var used usage.Usage
 			require.Eventually(t, func() bool {
 				dev.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
-			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries},
-				"of two messages of one id one counts")
+			calls := used.Meters["calls"]
+			require.Equal(t, []int64{8, 2}, []int64{calls.Used, calls.Entries}, "a repeated message counts once")
 			var story events.Event
 			dev.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)
@@ -166,13 +160,13 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			require.ErrorAs(t, err, &exit)
 			require.Equal(t, 1, exit.ExitCode())
 			require.Contains(t, string(exit.Stderr), "refused with 422")
-			require.Len(t, refused.bodies, 1, "what is refused is not sent again")
+			require.Len(t, refused.bodies, 1, "a refused message is not sent again")
 		})
 	}
 }
 
-// TestTheProgramsForReceiversTellAGenuineDelivery runs those of docs/guides/receive.md.
-func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
+// The programs are those of docs/guides/receive.md.
+func TestTheProgramsForReceiversAcceptOnlyAGenuineDelivery(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-more-than-24-bytes"
 	signer := filetest.Must(signature.NewSigner(signature.Generic, secret))(t)
@@ -182,37 +176,31 @@ func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
 			t.Parallel()
 			command := example(t, language, "receiver")
 			for name, test := range map[string]struct {
-				after   time.Duration
-				body    []byte
-				change  func(headers map[string]string)
-				genuine bool
+				after  time.Duration
+				before string // the body
+				change func(at, signature *string)
 			}{
-				"genuine":      {0, body, nil, true},
-				"another body": {0, append([]byte(" "), body...), nil, false},
-				"too old":      {-6 * time.Minute, body, nil, false},
-				"too early":    {6 * time.Minute, body, nil, false},
-				"another time": {
-					0, body, func(h map[string]string) {
-						h["X-Webhook-Timestamp"] = fmt.Sprint(time.Now().Unix() + 1)
-					}, false,
-				},
-				"no time":      {0, body, func(h map[string]string) { h["X-Webhook-Timestamp"] = "" }, false},
-				"no signature": {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = "" }, false},
-				"part of a signature": {
-					0, body, func(h map[string]string) { h["X-Webhook-Signature"] = h["X-Webhook-Signature"][:62] }, false,
-				},
-				"what is no signature": {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = "ü" }, false},
+				"genuine":               {},
+				"another body":          {before: " "},
+				"too old":               {after: -6 * time.Minute},
+				"too early":             {after: 6 * time.Minute},
+				"another time":          {change: func(at, _ *string) { *at = fmt.Sprint(time.Now().Unix() + 1) }},
+				"no time":               {change: func(at, _ *string) { *at = "" }},
+				"no signature":          {change: func(_, signature *string) { *signature = "" }},
+				"part of a signature":   {change: func(_, signature *string) { *signature = (*signature)[:62] }},
+				"not a hex digit in it": {change: func(_, signature *string) { *signature = "ü" }},
 			} {
 				headers := signer.Sign("", body, time.Now().Add(test.after)) // a program may take long to start
+				at, mac := headers["X-Webhook-Timestamp"], headers["X-Webhook-Signature"]
 				if test.change != nil {
-					test.change(headers)
+					test.change(&at, &mac)
 				}
-				run := exec.CommandContext(t.Context(), command[0], append(command[1:], headers["X-Webhook-Timestamp"],
-					headers["X-Webhook-Signature"])...)
-				run.Env, run.Stdin = append(os.Environ(), "DELIVERY_SIGNING_SECRET="+secret), bytes.NewReader(test.body)
+				run := exec.CommandContext(t.Context(), command[0], append(command[1:], at, mac)...)
+				run.Env = append(os.Environ(), "DELIVERY_SIGNING_SECRET="+secret)
+				run.Stdin = strings.NewReader(test.before + string(body))
 				said, err := run.CombinedOutput()
-				require.Equal(t, test.genuine, err == nil, "%s: %s", name, said)
-				require.Empty(t, said, "%s: no error but the answer", name)
+				require.Equal(t, name == "genuine", err == nil, "%s: %s", name, said)
+				require.Empty(t, said, "%s: no output but the exit code", name)
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +20,7 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
@@ -31,24 +31,21 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// site is where a Billhook of real processes runs, on Google's emulators.
+// site is the configuration of real processes on Google's emulators.
 type site struct {
-	// Project is a new one on the emulators.
-	Project string
-	// Installation is one of several in the project; empty: the one without a name.
-	Installation string
+	// Project is a new one on the emulators, and Installation one of those in it; it may have no name.
+	Project, Installation string
 	// CatalogDir has the catalog; empty: the shipped one.
 	CatalogDir string
-	// Queues are those that run, and no other address than theirs is set; none: all that are enabled.
+	// Queues are those that run; none: all that are enabled.
 	Queues []string
-	// Provision creates the project's queues on the emulator at broker (host:port), with pushes to workerURL;
-	// nil: as the program does.
-	Provision func(ctx context.Context, broker, workerURL string) error
-	// FailPoint, if there is one, says which fail point ends the next worker.
+	// Provision creates the project's queues, with pushes to workerURL; nil: e2e.Provision does.
+	Provision func(ctx context.Context, workerURL string) error
+	// FailPoint, if set, returns the fail point of the next worker.
 	FailPoint func() string
 	// Serves is what the worker serves; empty: all.
 	Serves string
-	// Around, if it is there, stands before the services that are called.
+	// Around, if set, wraps the services that the worker calls.
 	Around func(http.Handler) http.Handler
 }
 
@@ -61,16 +58,16 @@ type real struct {
 	taps   []string
 	worker *e2e.Process
 	start  func(serves string) (*e2e.Process, error)
-	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the
-	// worker: each of its processes has a port of its own, and the subscriptions push to one address.
+	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of it,
+	// since the subscriptions push to one address, and each of its processes has another port.
 	workerStore, workerBroker, workerGate *e2e.Gate
 }
 
 // startReal provisions the project, and starts the services.
 func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Helper()
-	broker, database, life := emulatortest.PubSub(t), emulatortest.Firestore(t),
-		context.WithoutCancel(t.Context())
+	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
+	life := context.WithoutCancel(t.Context())
 	s := &stack{catalog: loaded(t, of.CatalogDir, of.Queues...), log: &e2e.Log{}}
 	r := &real{
 		site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database),
@@ -80,44 +77,27 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	if of.FailPoint != nil {
 		build = crashing
 	}
-	binaries, err := build()
-	require.NoError(t, err)
+	binaries := filetest.Must(build())(t)
 
-	s.service, err = standin.NewReceiver(standin.ServiceConfig{
-		Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute,
-	})
-	require.NoError(t, err)
-	s.gateway, err = standin.NewGateway(
-		standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
-	require.NoError(t, err)
-	called := s.gateway.Before(s.service)
-	if of.Around != nil {
-		called = of.Around(called)
-	}
-	outside := httptest.NewUnstartedServer(called)
-	outside.Config.WriteTimeout = time.Minute
-	outside.Start()
-	t.Cleanup(func() { s.service.Close(); s.gateway.Close(); outside.Close() })
+	targets := s.serveTargets(t, of.Around)
 
 	// The store, the publisher and the taps connect to the emulators without a gate.
-	documents, err := firestore.NewEmulated(life, database, of.Project, of.Installation)
-	require.NoError(t, err)
-	publisher, err := pubsub.NewPublisher(life,
-		pubsub.Names{ProjectID: of.Project, Installation: of.Installation}, pubsub.EmulatorOptions(broker)...)
-	require.NoError(t, err)
-	r.admin, err = client.NewClient(life, of.Project, pubsub.EmulatorOptions(broker)...)
-	require.NoError(t, err)
+	documents := filetest.Must(firestore.NewEmulated(life, database, of.Project, of.Installation))(t)
+	names := pubsub.Names{ProjectID: of.Project, Installation: of.Installation}
+	options := pubsub.EmulatorOptions(broker)
+	publisher := filetest.Must(pubsub.NewPublisher(life, names, options...))(t)
+	r.admin = filetest.Must(client.NewClient(life, of.Project, options...))(t)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "HOME="+binaries,
+	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, targets), "HOME="+binaries,
 		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation,
 		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	s.opsURL = s.workerURL
 	r.start = func(serves string) (*e2e.Process, error) {
 		environment := append([]string{
-			"SERVES=" + serves, "PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" +
-				r.workerStore.Addr(),
+			"SERVES=" + serves,
+			"PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr(),
 		}, common...)
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
@@ -128,15 +108,14 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Cleanup(func() { r.worker.Kill() })
 	r.provision(t)
 	r.tap(t)
-	webhook, err := e2e.Start(t.Context(), filepath.Join(binaries, "webhook"),
-		append([]string{"PUBSUB_EMULATOR_HOST=" + webhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database},
-			common...), s.log)
-	require.NoError(t, err)
+	own := []string{"PUBSUB_EMULATOR_HOST=" + webhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database}
+	own = append(own, common...)
+	webhook := filetest.Must(e2e.Start(t.Context(), filepath.Join(binaries, "webhook"), own, s.log))(t)
 	t.Cleanup(webhook.Kill)
 
 	var published, deadLetters []contract.Message
-	s.webhookURL, s.storeDown, s.brokerDown, s.crash = webhook.URL, shut(r.workerStore),
-		shut(webhookBroker), r.killAt
+	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, shut(r.workerStore), shut(webhookBroker)
+	s.crash = r.killAt
 	s.published = func(t *testing.T) []contract.Message {
 		t.Helper()
 		for _, tap := range r.taps {
@@ -159,11 +138,29 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	return s, r
 }
 
-// provision creates the queues, or what is missing of them.
+// serveTargets starts the services that workers call, and returns their address.
+func (s *stack) serveTargets(t *testing.T, around func(http.Handler) http.Handler) (url string) {
+	t.Helper()
+	config := standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute}
+	s.gateway = filetest.Must(standin.NewGateway(config))(t)
+	config.Posts = s.catalog.Posts("")
+	s.service = filetest.Must(standin.NewReceiver(config))(t)
+	called := s.gateway.Before(s.service)
+	if around != nil {
+		called = around(called)
+	}
+	server := httptest.NewUnstartedServer(called)
+	server.Config.WriteTimeout = time.Minute
+	server.Start()
+	t.Cleanup(func() { s.service.Close(); s.gateway.Close(); server.Close() })
+	return server.URL
+}
+
+// provision creates the queues that are missing.
 func (r *real) provision(t *testing.T) {
 	t.Helper()
 	if r.Provision != nil {
-		require.NoError(t, r.Provision(t.Context(), r.broker, r.workerURL))
+		require.NoError(t, r.Provision(t.Context(), r.workerURL))
 		return
 	}
 	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
@@ -172,31 +169,26 @@ func (r *real) provision(t *testing.T) {
 // requireCopies requires that the webhook service's database has copies of what it reads, and nothing else.
 func (r *real) requireCopies(t *testing.T) {
 	t.Helper()
-	_, err := r.task(t.Context(), "relay-outbox") // what was killed has left to-dos
-	require.NoError(t, err)
+	// it does the to-dos of killed workers
+	require.NoError(t, filetest.ErrorOf(r.task(t.Context(), "relay-outbox")))
 	require.Empty(t, r.documents(t, mirror.Collection))
 	collections := func(database string) []string {
 		url := fmt.Sprintf("http://%s/v1/projects/%s/databases/%s/documents:listCollectionIds",
 			emulatortest.Firestore(t), r.Project, database)
 		owner := map[string]string{"Authorization": "Bearer owner"}
-		answer, err := e2e.Do(e2e.Request(t.Context(), http.MethodPost, url, []byte("{}"), owner))
-		require.NoError(t, err)
-		var listed struct{ CollectionIDs []string }
-		require.NoError(t, json.Unmarshal([]byte(answer.Body), &listed))
-		return listed.CollectionIDs
+		answer := filetest.Must(e2e.Do(e2e.Request(t.Context(), http.MethodPost, url, []byte("{}"), owner)))(t)
+		return filetest.JSON[struct{ CollectionIDs []string }](t, answer.Body).CollectionIDs
 	}
 	ingest := e2e.IngestDatabase(r.Installation)
 	require.Subset(t, collections("(default)"), []string{dedupe.Collection, deadletter.Collection, "customers"})
 	read := []string{"customers", "orders", "products", mirror.Collection, webhook.BlocksCollection}
 	require.Subset(t, read, collections(ingest))
-	copies, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), r.Project, ingest)
-	require.NoError(t, err)
+	copies := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), r.Project, ingest))(t)
 	defer func() { require.NoError(t, copies.Close()) }()
 	linked, all := 0, store.Query{Collection: customers.Collection, Limit: store.MaxPage}
 	for doc, err := range store.Each(t.Context(), copies, all) {
 		require.NoError(t, err)
-		of, err := store.Find(t.Context(), r.store, doc.Key)
-		require.NoError(t, err)
+		of := filetest.Must(store.Find(t.Context(), r.store, doc.Key))(t)
 		delete(doc.Fields, "token")
 		want := map[string]any{"uid": of.Fields["uid"]}
 		if of.Version == 0 {
@@ -208,7 +200,7 @@ func (r *real) requireCopies(t *testing.T) {
 	require.GreaterOrEqual(t, linked, len(r.documents(t, customers.Collection)))
 }
 
-// killAt is what a stack's crash is.
+// killAt is the stack's crash.
 func (r *real) killAt(t *testing.T, afterCommit bool, eventID string, send func()) bool {
 	t.Helper()
 	held := r.workerStore.HoldRequests
@@ -245,14 +237,11 @@ func shut(g *e2e.Gate) func(bool) {
 // startWorker starts the worker, which is not running, behind its address.
 func (r *real) startWorker(t *testing.T) {
 	t.Helper()
-	var err error
-	r.worker, err = r.start(r.Serves)
-	require.NoError(t, err)
+	r.worker = filetest.Must(r.start(r.Serves))(t)
 	r.workerGate.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
 }
 
-// tap adds a subscription to the topics of every enabled queue, dead letters included, to see
-// their messages.
+// tap subscribes to the topics of every enabled queue, and of its dead letters, to read their messages.
 func (r *real) tap(t *testing.T) {
 	t.Helper()
 	for _, q := range r.catalog.Queues {
@@ -260,9 +249,10 @@ func (r *real) tap(t *testing.T) {
 			if !q.Enabled || topic == "" || slices.Contains(r.taps, r.tapOf(topic)) { // several queues share a topic
 				continue
 			}
-			_, err := r.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+			tap := &pubsubpb.Subscription{
 				Name: r.name("subscriptions", r.tapOf(topic)), Topic: r.name("topics", r.id(topic)),
-			})
+			}
+			_, err := r.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), tap)
 			require.NoError(t, err, "tap %s", topic)
 			r.taps = append(r.taps, r.tapOf(topic))
 		}
@@ -271,8 +261,7 @@ func (r *real) tap(t *testing.T) {
 
 func (r *real) tapOf(topic string) string { return "e2e-tap-" + r.id(topic) }
 
-// id is what a topic or subscription is called at the broker. It repeats the rule of
-// internal/platform/gcp/pubsub, so that the two can differ.
+// id is the broker's id of a topic or subscription, by a rule of its own, to test that of the program.
 func (r *real) id(ofCatalog string) string {
 	return strings.TrimPrefix(r.Installation+"-"+ofCatalog, "-")
 }
@@ -284,10 +273,10 @@ func (r *real) name(kind, id string) string {
 // pull pulls the new messages of a subscription.
 func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 	t.Helper()
+	request := &pubsubpb.PullRequest{Subscription: r.name("subscriptions", id), MaxMessages: 1000}
 	for {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		answer, err := r.admin.SubscriptionAdminClient.Pull(short,
-			&pubsubpb.PullRequest{Subscription: r.name("subscriptions", id), MaxMessages: 1000})
+		answer, err := r.admin.SubscriptionAdminClient.Pull(short, request)
 		timedOut := short.Err() != nil
 		cancel()
 		if err != nil && timedOut || err == nil && len(answer.ReceivedMessages) == 0 {
@@ -295,12 +284,11 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 			return all
 		}
 		require.NoError(t, err, "pull %s", id)
-		var ids []string
+		ack := &pubsubpb.AcknowledgeRequest{Subscription: request.Subscription}
 		for _, m := range answer.ReceivedMessages {
-			all, ids = append(all, m.Message), append(ids, m.AckId)
+			all, ack.AckIds = append(all, m.Message), append(ack.AckIds, m.AckId)
 		}
-		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(),
-			&pubsubpb.AcknowledgeRequest{Subscription: r.name("subscriptions", id), AckIds: ids}))
+		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(), ack))
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on Google's
-// emulators under kill -9. It refuses to use internals: it sends webhooks, and reads what came of them.
+// emulators under kill -9. It refuses to use internals: it sends webhooks, and reads their effects.
 package e2e
 
 import (
@@ -27,7 +27,7 @@ import (
 // Secret signs every webhook of this package.
 const Secret = "e2e-secret-of-more-than-24-bytes"
 
-// DeliverySecret signs what workers post. It is not Secret: who receives must not sign as a sender.
+// DeliverySecret signs the workers' posts. It is not Secret: a receiver must not be able to sign as a sender.
 const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 
 // Queue is the queue of PayNow's orders, which the cases use.
@@ -48,11 +48,10 @@ func IngestDatabase(installation string) string {
 // Environment is that of a service on the emulators, as NAME=value, for the queues that run; none: all.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
-		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none",
-		"PATH=" + os.Getenv("PATH"),
+		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
+		"GOOGLE_CLOUD_PROJECT=" + project, "INGEST_DATABASE=" + IngestDatabase(""),
 		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret,
 		"QUEUES=" + strings.Join(queues, ","),
-		"INGEST_DATABASE=" + IngestDatabase(""),
 	}
 	for _, target := range c.TargetsOf("") {
 		environment = append(environment, target.URLVariable+"="+targets, target.SecretVariable+"="+DeliverySecret)
@@ -77,7 +76,7 @@ const (
 	PointsPerPiece = 1000
 )
 
-// must is for what follows from constants and samples alone.
+// must is for results of constants and samples alone.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -90,7 +89,7 @@ var (
 	generic = must(signature.NewSigner(signature.Generic, Secret))
 )
 
-// Request is one of JSON, with these headers.
+// Request is a request with a JSON body and these headers.
 func Request(
 	ctx context.Context, method, url string, body []byte, headers map[string]string,
 ) (*http.Request, error) {
@@ -105,7 +104,7 @@ func Request(
 	return request, nil
 }
 
-// Webhook is a request that is signed as PayNow signs.
+// Webhook is a request signed as PayNow signs.
 func Webhook(ctx context.Context, base string, body []byte) (*http.Request, error) {
 	return Request(ctx, http.MethodPost, base+"/webhooks/paynow", body, payNow.Sign("", body, time.Now()))
 }
@@ -115,13 +114,13 @@ func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 	return Do(Webhook(ctx, base, body))
 }
 
-// Produce signs a body as the programs inside do, and posts it to the path of a queue or a topic.
+// Produce signs a body as producers do, and posts it to the path of a queue or a topic.
 func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
 	to += "/messages"
 	return Do(Request(ctx, http.MethodPost, base+to, body, generic.SignFor(to, "", body, time.Now())))
 }
 
-// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent.
+// UntilAccepted repeats a request until it is accepted, as PayNow does. It returns when that one was sent.
 func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, err error) {
 	for {
 		sent = time.Now()
@@ -174,9 +173,8 @@ func Do(request *http.Request, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{
-		Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text),
-	}
+	retryAfter := response.Header.Get("Retry-After")
+	answer := Answer{Status: response.StatusCode, RetryAfter: retryAfter, Body: string(text)}
 	if len(text) > 0 && json.Unmarshal(text, &answer) != nil {
 		return answer, errors.New("the answer is not JSON")
 	}

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -59,22 +58,18 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 // The folders of the services: those of production, and those that a fail point can end.
-var (
-	services = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"),
-			"", commands...)
+var services, crashing = builds("services", ""), builds("crashing", "failpoints")
+
+func builds(name, tag string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		folder := filepath.Join(built, name)
+		return folder, e2e.Build(context.Background(), folder, tag, commands...)
 	})
-	crashing = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"),
-			"failpoints", commands...)
-	})
-)
+}
 
 func billhook(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	binary, err := program()
-	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), binary, arguments...)
+	command := exec.CommandContext(t.Context(), filetest.Must(program())(t), arguments...)
 	command.Env = []string{"OPS_OPERATOR=ada"}
 	said, err := command.CombinedOutput()
 	return string(said), err
@@ -82,7 +77,7 @@ func billhook(t *testing.T, arguments ...string) (string, error) {
 
 type stack struct {
 	webhookURL, workerURL string
-	// opsURL is where people ask: the worker, unless a process of their own serves them.
+	// opsURL serves people: the worker, unless a process of their own does.
 	opsURL      string
 	catalog     *catalog.Catalog
 	serviceURL  string // empty on the emulators
@@ -93,11 +88,10 @@ type stack struct {
 	deadLetters func(t *testing.T) []contract.Message
 	storeDown   func(down bool)
 	brokerDown  func(down bool)
-	// crash runs send and kills the worker during the event's commit, before the commit has
-	// reached the store or after it. Then the worker is restarted. It reports false, and kills
-	// nothing, where something else than the commit was caught, such as a read before it.
+	// crash runs send, and kills and restarts the worker during the event's commit, before the commit reaches
+	// the store or after it. It reports false, and kills nothing, if it caught another request, such as a read.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func()) bool
-	// service is the stand-in for the subscription service, and gateway that for the payment gateway.
+	// service and gateway are the stand-ins of the subscription service and of the payment gateway.
 	service *standin.Receiver
 	gateway *standin.Gateway
 	task    func(ctx context.Context, name string) (map[string]any, error)
@@ -115,8 +109,8 @@ func onlyInFull(t *testing.T) {
 	}
 }
 
-// shortWaits returns a folder with the shipped catalog, with waits of half a second between attempts, which
-// double, and breakers that many failures of cases side by side do not open.
+// shortWaits returns a folder with the shipped catalog, with half a second between attempts, which doubles,
+// and breakers that the failures of all cases do not open.
 func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
 	pairs := []string{
@@ -125,8 +119,7 @@ func shortWaits(t *testing.T) (folder string) {
 	for _, wait := range []string{"1s", "2s", "3s", "5s", "10s", "60s"} {
 		pairs = append(pairs, fmt.Sprintf("minimum_backoff: %q", wait), `minimum_backoff: "0.5s"`)
 	}
-	// Not that of PayNow's events, which stands on a line of its own: a crash on the emulators needs an ordering
-	// check that is remembered.
+	// This leaves out PayNow's events, in lines of their own: a crash needs their cached ordering check.
 	pairs = append(pairs, `maximum_backoff: "600s", multiplier`, `maximum_backoff: "1s", multiplier`,
 		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	return changedCatalog(t, pairs...)
@@ -145,11 +138,7 @@ func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 
 func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load(folder)
-	require.NoError(t, err)
-	c, err = c.Only(queues)
-	require.NoError(t, err)
-	return c
+	return filetest.Must(filetest.Must(catalog.Load(folder))(t).Only(queues))(t)
 }
 
 func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Config)) *stack {
@@ -160,8 +149,7 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		Targets: map[string]devstack.Address{}, WebhookPort: "0", WorkerPort: "0",
-		StorePath: filepath.Join(t.TempDir(), "store.db"),
-		Log:       telemetry.NewLogger(log, nil),
+		StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
 		WrapPublisher: func(service string, p contract.Publisher) contract.Publisher {
 			taps[service] = &tappedPublisher{Publisher: p}
@@ -174,15 +162,13 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	for _, add := range adds {
 		add(&config)
 	}
-	running, err := devstack.Start(t.Context(), config)
-	require.NoError(t, err)
+	running := filetest.Must(devstack.Start(t.Context(), config))(t)
 	closing := sync.OnceFunc(func() { require.NoError(t, running.Close()) })
 	t.Cleanup(closing)
 	return &stack{
 		catalog: c, storeFile: config.StorePath, close: closing, serviceURL: running.ServiceURL,
 		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, opsURL: running.WorkerURL, log: log,
-		store:   running.Store,
-		publish: running.Publisher.Publish,
+		store: running.Store, publish: running.Publisher.Publish,
 		published: func(*testing.T) []contract.Message {
 			return append(taps["webhook"].all(), taps["worker"].all()...)
 		},
@@ -204,8 +190,8 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	}
 }
 
-// breakingStore returns a store that fails on demand. crashNext makes it abort a request at the
-// next commit without an answer, before or after the commit, as a killed process would.
+// breakingStore returns a store that fails on demand. crashNext has it cut the connection of the request with
+// the next commit, before or after that commit, as a killed process would.
 func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-chan struct{}) {
 	type point struct {
 		reached     chan struct{}
@@ -256,11 +242,10 @@ func (p *tappedPublisher) all() []contract.Message {
 	return slices.Clone(p.messages)
 }
 
-// patience bounds every wait of a case. No wait comes near it.
+// patience bounds every wait of a case.
 const patience = 90 * time.Second
 
-// pollInterval is for waits on a store or a broker, which report no changes. A look costs an
-// emulator more than most things that a case waits for.
+// pollInterval is for waits on a store or a broker: each read is expensive for an emulator.
 const pollInterval = 200 * time.Millisecond
 
 // newOrder returns an order of two of the product worth 1000, by a new customer.
@@ -274,45 +259,38 @@ func (s *stack) newOrder() e2e.Order {
 
 func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
 	t.Helper()
-	answer, err := e2e.Send(t.Context(), s.webhookURL, body)
-	require.NoError(t, err)
-	return answer
+	return filetest.Must(e2e.Send(t.Context(), s.webhookURL, body))(t)
 }
 
 func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
-		var err error
+	require.NoError(t, filetest.ErrorOf(e2e.UntilAccepted(ctx, func() (_ e2e.Answer, err error) {
 		answer, err = e2e.Send(ctx, s.webhookURL, body)
 		return answer, err
-	})
-	require.NoError(t, err)
+	})))
 	return answer
 }
 
 func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 	t.Helper()
-	answer, err := e2e.Produce(t.Context(), s.webhookURL, to, []byte(body))
-	require.NoError(t, err)
-	return answer
+	return filetest.Must(e2e.Produce(t.Context(), s.webhookURL, to, []byte(body)))(t)
 }
 
 func envelope(id, action, payload, more string) string {
-	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action,
-		more, payload)
+	const form = `{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`
+	return fmt.Sprintf(form, id, action, more, payload)
 }
 
 func platformEvent(id, eventType, data string) string {
-	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id,
-		eventType, data)
+	const form = `{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`
+	return fmt.Sprintf(form, id, eventType, data)
 }
 
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
-	got, err := e2e.Ask(t.Context(), s.opsURL, "ada", method, path, question)
-	require.NoError(t, err)
+	got := filetest.Must(e2e.Ask(t.Context(), s.opsURL, "ada", method, path, question))(t)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
 		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
@@ -328,11 +306,10 @@ func (s *stack) terminal(t *testing.T, arguments ...string) string {
 
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
+	has := func(d e2e.Delivery) bool { return d.Outcome == outcome }
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		became := slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool {
-			return d.Outcome == outcome
-		})
-		require.True(c, became, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
+		deliveries := s.log.Deliveries(eventID)
+		require.True(c, slices.ContainsFunc(deliveries, has), "%s: not %s: %v", eventID, outcome, deliveries)
 	}, patience, 10*time.Millisecond)
 	return s.log.Deliveries(eventID)
 }
@@ -348,26 +325,19 @@ func (s *stack) processed(of []string) (ids []string) {
 
 func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), account.Key(dedupe.DefaultTenant))
-	if errors.Is(err, store.ErrNotFound) {
-		return 0
-	}
-	require.NoError(t, err)
+	doc := filetest.Must(store.Find(t.Context(), s.store, account.Key(dedupe.DefaultTenant)))(t)
 	balance, ok := doc.Fields["balance"].(int64)
-	require.True(t, ok)
+	require.Equal(t, doc.Version > 0, ok)
 	return balance
 }
 
 func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, id))
-	if errors.Is(err, store.ErrNotFound) {
+	doc := filetest.Must(store.Find(t.Context(), s.store, dedupe.Key(queue, dedupe.DefaultTenant, id)))(t)
+	if doc.Version == 0 {
 		return dedupe.Record{}
 	}
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
-	require.NoError(t, err)
-	return record
+	return filetest.Must(dedupe.FromDocument(doc))(t)
 }
 
 func (s *stack) status(t *testing.T, eventID string) string {
@@ -386,8 +356,8 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 
 func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
 	t.Helper()
-	for doc, err := range store.Each(t.Context(), s.store,
-		store.Query{Collection: collection, Limit: store.MaxPage}) {
+	of := store.Query{Collection: collection, Limit: store.MaxPage}
+	for doc, err := range store.Each(t.Context(), s.store, of) {
 		require.NoError(t, err)
 		all = append(all, doc)
 	}
@@ -404,9 +374,9 @@ func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]
+	path := "/v1/ops/dead-letters?queue=" + url.QueryEscape(queue) + "&event_id=" + eventID
 	require.Eventually(t, func() bool {
-		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID,
-			nil, &found)
+		s.ask(t, http.MethodGet, path, nil, &found)
 		return len(found.Items) > 0
 	}, patience, pollInterval)
 	require.Len(t, found.Items, 1)

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,8 +17,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/products"
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -32,21 +29,21 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// seed has the stack do a bit of everything, one thing after the other, and records every answer.
+// seed has the stack do a bit of everything, one after the other, and records every answer.
 func (r *surface) seed() {
-	for _, part := range []func(){
-		r.manage, r.webhooks, r.refusals, r.messages, r.failures, r.waiting,
-		r.operations, r.tasks,
-	} {
+	parts := []func(){
+		r.manage, r.webhooks, r.refusals, r.messages, r.failures, r.waiting, r.operations, r.tasks,
+	}
+	for _, part := range parts {
 		part()
 		r.settled()
 	}
 }
 
-// later are the types of events that are for others, or for in a quarter of an hour.
+// later are the types of events that this stack does not handle, or not in the next minutes.
 var later = regexp.MustCompile(`^fis\.journal\.|^order\.payment_timeout$`)
 
-// settled waits until each event that has a record, and each that one has emitted, has come to its end.
+// settled waits until each event that has a record, and each that it has emitted, has ended.
 func (r *surface) settled() {
 	r.t.Helper()
 	ended := func(id string) bool {
@@ -60,17 +57,18 @@ func (r *surface) settled() {
 		for _, doc := range page.Documents {
 			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
-			for _, emitted := range record.Emitted {
-				require.True(c, later.MatchString(emitted.EventType) || ended(emitted.EventID), "%s has emitted %s: %v",
-					record.EventID, emitted.EventType, r.log.Deliveries(emitted.EventID))
+			id := record.EventID
+			for _, e := range record.Emitted {
+				done := later.MatchString(e.EventType) || ended(e.EventID)
+				require.True(c, done, "%s has emitted %s: %v", id, e.EventType, r.log.Deliveries(e.EventID))
 			}
-			require.True(c, !open || slices.Contains(r.waits, record.EventID), "%s is %s and has emitted %v",
-				record.EventID, record.Status, record.Emitted)
+			waits := slices.Contains(r.waits, id)
+			require.True(c, !open || waits, "%s is %s and has emitted %v", id, record.Status, record.Emitted)
 		}
 	}, patience, 20*time.Millisecond)
 }
 
-// answered records what a request was answered, and returns it.
+// answered records and returns the answer to a request.
 func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
 	r.t.Helper()
 	got := filetest.Must(e2e.Do(request, nil))(r.t)
@@ -96,17 +94,15 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
 	got := r.signed(r.t, path, body)
-	r.seen("answers/messages",
-		map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))})
+	answer := content([]byte(got.Body))
+	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": answer})
 }
 
 // does calls the API as a person, records the answer, and puts it into answer.
 func (r *surface) does(who, method, path string, question, answer any) {
 	r.t.Helper()
-	body := filetest.Must(json.Marshal(question))(r.t)
-	request, err := http.NewRequestWithContext(r.t.Context(), method, r.workerURL+path, bytes.NewReader(body))
-	require.NoError(r.t, err)
-	request.Header.Set("X-Operator", who)
+	body, as := filetest.Must(json.Marshal(question))(r.t), map[string]string{"X-Operator": who}
+	request := filetest.Must(e2e.Request(r.t.Context(), method, r.workerURL+path, body, as))(r.t)
 	got := r.answered("answers/people", who+" "+method+" "+path, request)
 	require.Less(r.t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
@@ -114,18 +110,17 @@ func (r *surface) does(who, method, path string, question, answer any) {
 	}
 }
 
-// manage changes what people change.
+// manage changes what people may change.
 func (r *surface) manage() {
-	pieces := int64(40)
-	why := "the recording shows it"
-	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product,
-		orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995",
-		products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995",
-		products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996",
-		products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	const why = "the recording shows it"
+	type members = map[string]any
+	put := func(who, path string, question members) {
+		r.does(who, http.MethodPut, "/v1/ops/"+path, question, nil)
+	}
+	put("ada", "stock/"+samples.Product, members{"available": 40, "why": why})
+	put("ada", "products/700000000000000995", members{"points": 500, "why": why})
+	put("grace", "products/700000000000000995", members{"points": 750, "why": why})
+	put("grace", "products/700000000000000996", members{"points": 1, "why": why})
 	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: why}, nil)
 	var partner endpoints.Secret
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
@@ -137,12 +132,11 @@ func (r *surface) manage() {
 		ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}, Change: console.Change{Why: why},
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", console.Change{Why: why}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001",
-		map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
+	put("ada", "customers/890000000000000001", members{"uid": "uid-of-buyer-1", "why": why})
 	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: why}, nil)
 }
 
-// webhooks sends each sample of PayNow, and the kinds of events that are not taken a second time.
+// webhooks sends each sample of PayNow, and the kinds of events that are not applied twice.
 func (r *surface) webhooks() {
 	for i, name := range samples.Names() {
 		id := fmt.Sprint(910000000000000000 + i)
@@ -166,7 +160,7 @@ func (r *surface) webhooks() {
 		map[string]string{"uid": "uid-of-guest", "why": "they have written to us"}, nil)
 }
 
-// refusals sends what the webhook service does not take.
+// refusals sends what the webhook service does not accept.
 func (r *surface) refusals() {
 	body := samples.Read(samples.OrderCompleted, samples.Event{EventID: "930000000000000001"})
 	header := func(name, value string) func(*http.Request) {
@@ -196,22 +190,21 @@ func (r *surface) refusals() {
 	r.message("for a queue that is not there", "/queues/nowhere", `{}`)
 	r.message("for a topic that is not there", "/topics/nowhere", `{}`)
 	r.message("not JSON", "/queues/pay-refund-initiation", `{`)
-	r.message("without what it needs", "/queues/pay-refund-initiation",
-		`{"id":"bad-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{}}`)
+	r.message("without what it needs", "/queues/pay-refund-initiation", envelope("bad-1", "refund", "{}", ""))
 	r.message("of a type that the queue does not have", "/queues/pay-refund-initiation",
-		`{"id":"bad-2","action":"renewal","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s"}}`)
-	r.message("a list with a bad one", "/queues/pay-refund-initiation", `{"messages":[
-		{"message":{"id":"listed-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"payment_id":"listed","amount":"9.99","currency":"EUR"}}},
-		{"message":{"id":"listed-2","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"note":"Ilse"}}}]}`)
+		envelope("bad-2", "renewal", `{"subscription_id":"s"}`, ""))
+	good := envelope("listed-1", "refund", `{"payment_id":"listed","amount":"9.99","currency":"EUR"}`, "")
+	bad := envelope("listed-2", "refund", `{"note":"Ilse"}`, "")
+	r.message("a list with a bad one", "/queues/pay-refund-initiation",
+		`{"messages":[{"message":`+good+`},{"message":`+bad+`}]}`)
 	for _, body := range []string{"{", `{"message":{"data":"e30=","attributes":{}},"subscription":"s"}`} {
-		request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.workerURL+"/push/"+e2e.Queue,
-			strings.NewReader(body))
-		require.NoError(r.t, err)
+		url := r.workerURL + "/push/" + e2e.Queue
+		request := filetest.Must(e2e.Request(r.t.Context(), http.MethodPost, url, []byte(body), nil))(r.t)
 		r.answered("answers/pushes", "a push without a token", request)
 	}
 }
 
-// messages sends a message of the programs inside to each queue, and those that make a story.
+// messages sends a producer's message to each queue, and those of longer stories.
 func (r *surface) messages() {
 	all := filetest.Must(catalog.Load(r.catalogFolder))(r.t)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -238,24 +231,20 @@ func (r *surface) messages() {
 		r.until(r.t, one.last, "processed")
 		r.settled()
 	}
-	book := func(id, eventType, data string) string {
-		return `{"message":` + platformEvent(id, eventType, data) + `}`
+	happens := func(what, topic, id, eventType, data, outcome string) {
+		r.message(what, "/topics/"+topic, `{"message":`+platformEvent(id, eventType, data)+`}`)
+		r.until(r.t, id, outcome)
 	}
-	r.message("a shipment", "/topics/orders", book("shipped-1", "order.shipped",
-		`{"order_id":"dev-shop-order"}`))
-	r.until(r.t, "shipped-1", "processed")
-	r.message("an invoice that is not right", "/topics/fis-events", book("invoice-2", "billing.invoice.paid",
-		`{"invoice_id":"invoice-2","amount":"1.00","currency":"EUR","tax_amount":"19.00"}`))
-	r.until(r.t, "invoice-2", "dead_lettered")
-	r.message("the invoice, corrected", "/topics/fis-events", book("invoice-2", "billing.invoice.paid",
-		`{"invoice_id":"invoice-2","amount":"20.00","currency":"EUR","tax_amount":"1.00"}`))
-	r.until(r.t, "invoice-2", "processed")
-	r.message("an invoice is undone", "/topics/fis-events", book("undone-2", "billing.invoice.reverted",
-		`{"reverts":"invoice-2"}`))
-	r.until(r.t, "undone-2", "processed")
+	happens("a shipment", "orders", "shipped-1", "order.shipped", `{"order_id":"dev-shop-order"}`, "processed")
+	happens("an invoice that is not right", "fis-events", "invoice-2", "billing.invoice.paid",
+		`{"invoice_id":"invoice-2","amount":"1.00","currency":"EUR","tax_amount":"19.00"}`, "dead_lettered")
+	happens("the invoice, corrected", "fis-events", "invoice-2", "billing.invoice.paid",
+		`{"invoice_id":"invoice-2","amount":"20.00","currency":"EUR","tax_amount":"1.00"}`, "processed")
+	happens("an invoice is undone", "fis-events", "undone-2", "billing.invoice.reverted",
+		`{"reverts":"invoice-2"}`, "processed")
 }
 
-// failures has services refuse, fail, forget and decline, and the store be down.
+// failures has services refuse, fail, forget and decline, and the store fail.
 func (r *surface) failures() {
 	const update, refund = "/queues/pay-subscription-update", "/queues/pay-refund-initiation"
 	for n := range 4 {
@@ -279,25 +268,24 @@ func (r *surface) failures() {
 	r.message("whose payment is declined", "/queues/sub-payment-initiation",
 		envelope("declined", "upgrade", `{"subscription_id":"s-declined"}`, ""))
 	r.until(r.t, "declined", "processed")
-	r.settled() // none of the events before it is under way
+	r.settled() // no event before it is in progress
 	r.storeDown(true)
 	r.message("while the store is down", refund, envelope("unstored", "refund", `{"payment_id":"unstored"}`, ""))
 	r.until(r.t, "unstored", "retry")
 	r.storeDown(false)
 	r.until(r.t, "unstored", "processed")
-	_, err := r.publish(r.t.Context(), "pay-refund-initiation", contract.Message{
-		Data: []byte(`{"id":`), Attributes: map[string]string{"event_id": "unreadable", "event_type": "refund"},
-	})
-	require.NoError(r.t, err)
+	attributes := map[string]string{"event_id": "unreadable", "event_type": "refund"}
+	m := contract.Message{Data: []byte(`{"id":`), Attributes: attributes}
+	require.NoError(r.t, filetest.ErrorOf(r.publish(r.t.Context(), "pay-refund-initiation", m)))
 	r.until(r.t, "unreadable", "dead_lettered")
 }
 
-// waiting leaves what waits: a refund for its order, with an order that it does not hold up, a message that
-// failed, with one behind it, and messages of a queue that is paused.
+// waiting leaves events that wait: a refund for its order, with another order that it does not delay, a
+// message that failed, with one behind it, and messages of a paused queue.
 func (r *surface) waiting() {
 	early := e2e.Refund{
-		EventID: "940000000000000001", RefundID: "1", OrderID: "940000000000000009",
-		CustomerID: "940000000000000003", Amount: 100, Paid: 1000,
+		EventID: "940000000000000001", OrderID: "940000000000000009", CustomerID: "940000000000000003",
+		Amount: 100, Paid: 1000,
 	}
 	beside := e2e.Order{
 		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID,
@@ -321,13 +309,12 @@ func (r *surface) waiting() {
 		r.message("for a queue that is paused", "/queues/sub-usage-sync",
 			envelope(fmt.Sprint("paused-", n), "usage_sync", `{"subscription_id":"s-1"}`, ""))
 	}
-	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause",
-		console.Change{Why: "for a moment"}, nil)
-	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume",
-		console.Change{Why: "it is over"}, nil)
+	const plans = "/v1/ops/queues/sub-plan-change/"
+	r.does("ada", http.MethodPost, plans+"pause", console.Change{Why: "for a moment"}, nil)
+	r.does("grace", http.MethodPost, plans+"resume", console.Change{Why: "it is over"}, nil)
 }
 
-// operations leaves an operation on dead letters of each progress, and names them.
+// operations leaves an operation on dead letters in each state, and names them.
 func (r *surface) operations() {
 	const updates, money = "pay-subscription-update", "pay-refund-initiation"
 	for _, one := range []struct {
@@ -349,21 +336,20 @@ func (r *surface) operations() {
 		deadLetter := r.deadLetter(r.t, one.queue, one.event)
 		r.names["dead-letter-of-"+one.name] = url.PathEscape(deadLetter.ID)
 		var op bulk.Operation
-		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), bulk.Begin{
-			Filter: bulk.Filter{Queue: one.queue, EventID: one.event},
-			Change: console.Change{Why: "the recording shows it"}, Expect: 1,
-		}, &op)
+		begin := map[string]any{
+			"queue": one.queue, "event_id": one.event, "why": "the recording shows it", "expect": 1,
+		}
+		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), begin, &op)
 		r.names[one.name] = op.ID
 		for _, step := range one.then {
 			who, question := "ada", map[string]any{"why": "somebody has looked at it"}
 			switch step {
-			case "approve", "reject":
+			case "approve":
+				who, question["expect"] = "grace", 1
+			case "reject":
 				who = "grace"
 			case "run":
-				question = map[string]any{}
-			}
-			if step == "approve" {
-				question["expect"] = 1
+				clear(question)
 			}
 			r.does(who, http.MethodPost, "/v1/ops/operations/"+op.ID+"/"+step, question, nil)
 		}
@@ -371,13 +357,13 @@ func (r *surface) operations() {
 	r.until(r.t, "fails-0", "processed")
 }
 
-// tasks calls the tasks of the worker, but for the one that would end what is to be seen.
+// tasks calls the tasks of the worker, but for the one that would end the operations.
 func (r *surface) tasks() {
-	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool {
-		return name == "run-operations"
-	}) {
-		done, err := r.task(r.t.Context(), name)
-		require.NoError(r.t, err, name)
-		r.seen("answers/tasks", map[string]any{"task": name, "answer": maps.Clone(done)})
+	for _, name := range tasks.Names {
+		if name != "run-operations" {
+			done, err := r.task(r.t.Context(), name)
+			require.NoError(r.t, err, name)
+			r.seen("answers/tasks", map[string]any{"task": name, "answer": maps.Clone(done)})
+		}
 	}
 }

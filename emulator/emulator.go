@@ -1,5 +1,5 @@
-// Package emulator owns finding, starting and stopping Google's Pub/Sub and Firestore emulators on Java: the
-// SDK's own wrapper leaves them running. It refuses to install anything, and to know what runs on them.
+// Package emulator owns finding, starting and stopping Google's Pub/Sub and Firestore emulators on Java,
+// which the SDK's own wrapper leaves running. It refuses to install anything, and to know what runs on them.
 package emulator
 
 import (
@@ -26,18 +26,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ErrNotInstalled: the emulators or Java are missing on this machine.
+// ErrNotInstalled says that the emulators or Java are missing on this machine.
 var ErrNotInstalled = errors.New("emulator: Google's emulators are not installed (see CONTRIBUTING.md)")
 
 // SDK holds the paths of the emulators.
-type SDK struct {
-	java      string
-	pubsub    string
-	firestore string
-}
+type SDK struct{ java, pubsub, firestore string }
 
-// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, or else
-// gcloud's on the PATH. The error wraps ErrNotInstalled and says what is missing.
+// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, else in
+// that of the gcloud on the PATH. The error wraps ErrNotInstalled and says what is missing.
 func Find() (sdk SDK, err error) {
 	if sdk.java, err = exec.LookPath("java"); err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
@@ -74,8 +70,8 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// common are the options of both, which a Java without them ignores. All but the last turn off optimizations
-// that pay off only after minutes, and use most of a processor until then.
+// common are the options of both emulators; an older Java ignores those that it does not know. Without the
+// compiler's last stage they start faster: it pays off only after minutes.
 var common = []string{
 	"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g",
 }
@@ -117,7 +113,8 @@ func (p *Process) greets(ctx context.Context) error {
 	return err
 }
 
-// StartFirestore starts Firestore's. A JVM's first write and query may outlast the timeout of a service.
+// StartFirestore starts the Firestore emulator on a free port, and returns when it has answered a write and
+// two queries: the first ones in a JVM may outlast the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "is now running", (*Process).warm, "-Duser.language=en", "-cp", s.firestore,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
@@ -140,9 +137,8 @@ func (p *Process) warm(ctx context.Context) (err error) {
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator on a free port, reads its output up to the line that it serves, and then tries until
-// it answers. The answer alone could be another program's. An emulator that has not got ready in two minutes
-// is killed.
+// start runs an emulator on a free port, waits for its line that it serves, and then until it answers: the
+// answer alone could be another program's. It kills an emulator that is not ready in two minutes.
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {
@@ -192,7 +188,7 @@ func (s SDK) start(
 	return nil, fmt.Errorf("%w; its output:\n%s", err, head)
 }
 
-// listen reads an emulator's output up to the line by which is known whether it serves.
+// listen reads an emulator's output up to the line that says whether it serves.
 func listen(output io.Reader, ready string) error {
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		switch {
@@ -208,13 +204,13 @@ func listen(output io.Reader, ready string) error {
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which stores nothing, and waits for its end. It may be called again, and for none.
+// Stop kills the emulator, which stores nothing, and waits for its end. It may be called again, and on nil.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil
 	}
 	select {
-	case <-p.ended: // its number may be another's by now
+	case <-p.ended: // another process may have its id by now
 		return nil
 	default:
 	}

@@ -20,8 +20,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-// parentVariable makes the test program start an emulator, print its address and wait to be
-// killed.
+// parentVariable makes the test program start an emulator, print its address, and wait until it is killed.
 const parentVariable = "EMULATOR_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -83,33 +82,29 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 		t.Skip("left out: only Linux ties a process to its parent")
 	}
 	installed(t)
-	self := filetest.Must(os.Executable())(t)
-	command := exec.CommandContext(t.Context(), self)
+	command := exec.CommandContext(t.Context(), filetest.Must(os.Executable())(t))
 	command.Env = append(os.Environ(), parentVariable+"=1")
-	_, err := command.StdinPipe() // the open pipe makes the parent wait
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(command.StdinPipe()), "the open pipe makes the parent wait")
 	output := filetest.Must(command.StdoutPipe())(t)
 	require.NoError(t, command.Start())
-	line := filetest.Must(bufio.NewReader(output).ReadString('\n'))(t)
-	addr := strings.TrimSpace(line)
+	addr := strings.TrimSpace(filetest.Must(bufio.NewReader(output).ReadString('\n'))(t))
 	require.NoError(t, dial(t.Context(), addr))
 	require.NoError(t, command.Process.Kill())
 	require.Error(t, command.Wait())
-	require.Eventually(t, func() bool { return dial(t.Context(), addr) != nil }, 30*time.Second,
-		10*time.Millisecond)
+	ended := func() bool { return dial(t.Context(), addr) != nil }
+	require.Eventually(t, ended, 30*time.Second, 10*time.Millisecond)
 }
 
-func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
+func TestFindSaysWhatIsMissing(t *testing.T) {
 	whole := sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")
+	const noFirestore = "has no cloud-firestore-emulator"
 	for name, test := range map[string]struct{ path, root, says string }{
-		"no Java":                     {t.TempDir(), "", "no java on the PATH"},
-		"no gcloud":                   {withJava(t), "", "no gcloud on the PATH"},
-		"a Cloud SDK without any":     {withJava(t), t.TempDir(), "has no "},
-		"a Cloud SDK with Pub/Sub's":  {withJava(t), sdkWith(t, pubsubJar), "has no cloud-firestore-emulator"},
-		"a Cloud SDK beside the link": {linkTo(t, sdkWith(t, pubsubJar)), "", "has no cloud-firestore-emulator"},
-		"the link leads to the Cloud SDK": {
-			linkTo(t, whole), "", "",
-		},
+		"no Java":                            {t.TempDir(), "", "no java on the PATH"},
+		"no gcloud":                          {withJava(t), "", "no gcloud on the PATH"},
+		"a Cloud SDK without emulators":      {withJava(t), t.TempDir(), "has no "},
+		"a Cloud SDK with Pub/Sub's alone":   {withJava(t), sdkWith(t, pubsubJar), noFirestore},
+		"gcloud links to one with Pub/Sub's": {linkTo(t, sdkWith(t, pubsubJar)), "", noFirestore},
+		"gcloud links to one with both":      {linkTo(t, whole), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", test.path)

@@ -1,4 +1,4 @@
-// Package examples_test holds the producers' page to the programs beside it, and to the code.
+// Package examples_test compares the producers' page with the code.
 package examples_test
 
 import (
@@ -30,8 +30,8 @@ func section(t *testing.T, heading string) string {
 func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$").
-		FindAllStringSubmatch(section(t, "The signature"), -1) {
+	rows := regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$")
+	for _, row := range rows.FindAllStringSubmatch(section(t, "The signature"), -1) {
 		cells[row[1]] = row[2]
 	}
 	var seconds int64
@@ -50,9 +50,8 @@ func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
 	t.Parallel()
 	c := catalogtest.Shipped()
-	seen := map[string]int{}
-	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(section(t,
-		"What a body is"), -1) {
+	seen, blocks := map[string]int{}, regexp.MustCompile("(?s)```json\n(.*?)```")
+	for _, block := range blocks.FindAllStringSubmatch(section(t, "What a body is"), -1) {
 		format := c.Contracts.Detect(nil, []byte(block[1]))
 		body, err := c.Contracts.Decode(format, []byte(block[1]))
 		require.NoError(t, err, block[1])

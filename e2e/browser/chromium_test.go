@@ -25,8 +25,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-// binary returns the path of Chromium, or of a browser made of it. The test is skipped where there is none,
-// but with REQUIRE_EMULATORS=1.
+// binary returns the path of Chromium or Chrome. Without one the test is skipped, unless REQUIRE_EMULATORS=1.
 func binary(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
@@ -48,8 +47,8 @@ type chromium struct{ browser context.Context }
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)),
-		chromedp.Flag("hide-scrollbars", true))
+	options := chromedp.DefaultExecAllocatorOptions[:]
+	options = append(options, chromedp.ExecPath(binary(t)), chromedp.Flag("hide-scrollbars", true))
 	if os.Geteuid() == 0 { // its sandbox refuses root
 		options = append(options, chromedp.NoSandbox)
 	}
@@ -77,8 +76,7 @@ const (
 	dark  = "dark"
 )
 
-// tab is a tab in a profile of its own: two tabs are two persons, who use the keyboard alone. It is not safe
-// for concurrent use.
+// tab is a tab of a person, who uses the keyboard alone. It is not safe for concurrent use.
 type tab struct {
 	t          *testing.T
 	ctx        context.Context
@@ -109,8 +107,7 @@ func openTab(of context.Context, t *testing.T, base string, options ...chromedp.
 	return p
 }
 
-// hear takes note of what the browser complains of: an error of a script, or what the policy of the page does
-// not allow. An answer other than 200 is none; see visit.
+// hear keeps the browser's errors: of a script, or of the page's content security policy. A status is none.
 func (p *tab) hear(event any) {
 	said := ""
 	switch event := event.(type) {
@@ -160,7 +157,7 @@ func (p *tab) loads(what string, step chromedp.Action[chromedp.Void]) (status in
 	return int(response.Status)
 }
 
-// show sets the size and the scheme of the tab, whose person has asked for no motion.
+// show sets the size and the color scheme of the tab, without motion.
 func (p *tab) show(s size, scheme string) {
 	p.t.Helper()
 	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
@@ -168,13 +165,11 @@ func (p *tab) show(s size, scheme string) {
 		options = append(options, chromedp.EmulateMobile, chromedp.EmulateTouch)
 	}
 	run(p, chromedp.EmulateViewport(s.width, s.height, options...))
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}}
 	run(p, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{
-				{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-			},
-		})
-		return err
+		return filetest.ErrorOf(cdp.Call(ctx, target, emulation.SetEmulatedMedia, media))
 	}))
 }
 
@@ -183,13 +178,14 @@ const tallest = 6000
 func (p *tab) picture(s size) []byte {
 	p.t.Helper()
 	height, yes := run(p, chromedp.Evaluate[int64]("document.documentElement.scrollHeight")), true
+	clip := &page.Viewport{
+		Width: float64(s.width), Height: float64(min(max(height, s.height), tallest)), Scale: 1,
+	}
+	shot := page.CaptureScreenshotParams{
+		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &yes, Clip: clip,
+	}
 	return run(p, func(ctx context.Context, target *chromedp.Target) ([]byte, error) {
-		taken, err := cdp.Call(ctx, target, page.CaptureScreenshot, page.CaptureScreenshotParams{
-			Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &yes,
-			Clip: &page.Viewport{
-				Width: float64(s.width), Height: float64(min(max(height, s.height), tallest)), Scale: 1,
-			},
-		})
+		taken, err := cdp.Call(ctx, target, page.CaptureScreenshot, shot)
 		return taken.Data, err
 	})
 }
@@ -211,8 +207,8 @@ func (p *tab) press(keys string) {
 	run(p, chromedp.KeyEvent(keys))
 }
 
-// finds moves the focus to the first control of a role whose name a regular expression finds, those of the
-// menu last: a link, a button or a field. As a way it is a link to an address that begins so.
+// finds moves the focus to the first link, button or field whose name matches a regular expression, those of
+// the menu last; as an address, to the first link to an address that begins so.
 func (p *tab) finds(role, name string) bool {
 	p.t.Helper()
 	return ask[bool](p, "focusOn", role, name)
@@ -236,7 +232,7 @@ func (p *tab) types(label, text string) {
 	p.press(text)
 }
 
-// signIn signs in by a name alone, as people do on this machine.
+// signIn signs in by a name alone, as on this machine.
 func (p *tab) signIn(name string) {
 	p.t.Helper()
 	p.goes("/ops/sign-in")

@@ -1,10 +1,8 @@
-// Package browser looks at the operations pages in a headless Chromium, as people see them: on a desktop and
-// on a phone, light and dark, of a full shop, of an empty one, and while the database is down. Its tests walk
-// the pages as people on call do, and ask axe-core and the keyboard about each. They start processes of their
-// own; one walk runs with -short.
+// Package browser tests the operations pages in a headless Chromium: on a desktop and on a phone, light and
+// dark, of a full shop, of an empty one, and while the database is down. Its tests do what people on call do,
+// and check each page by axe-core and the keyboard. With -short, one of them runs.
 //
-// `make screenshots` has pictures of every page taken in the place of that, and those of the README by
-// ONLY=readme.
+// `make screenshots` takes pictures of every page instead, with ONLY=readme those of the README.
 package browser
 
 import (
@@ -12,7 +10,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,28 +19,22 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/console/access"
-	"billhook/internal/console/pages"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
-	"billhook/internal/pipeline/deadletter"
 )
 
 var into = flag.String("into", "", "the folder that pictures are written to")
 
-// onlyInFull skips a test with -short, which has one walk of the pages.
+// onlyInFull skips a test with -short.
 func onlyInFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -52,18 +43,16 @@ func onlyInFull(t *testing.T) {
 }
 
 type address struct {
-	// name is a file's, too.
+	// name is that of its picture's file, too.
 	name, path string
-	// refused: what it asks for is refused, whatever there is.
+	// refused: the page refuses its query in every shop.
 	refused bool
 }
 
-// alike is how many pages are looked at of those that say that something is not there, or cannot be shown:
-// they look the same.
+// alike is how many of the pages with an error are checked: they look the same.
 const alike = 8
 
-// Every page that the pages declare, of a full shop, of an empty one, and while the database is down. With
-// -into the pages are photographed in the place of being read.
+// It checks every page of a full and of an empty shop, and without the database; -into has it take pictures.
 func TestEveryPageIsForEverybody(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
@@ -77,7 +66,7 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 	addresses := full.addresses(t)
 	var problems atomic.Int32
 	look := func(name string, s *shop, down bool, answers ...int) {
-		visitor := s.visits(t, c, "ada") // a change is offered to who has a name
+		visitor := s.visits(t, c, "ada") // only a person with a name is offered changes
 		t.Run(name, func(t *testing.T) {
 			s.faults.Down(down)
 			t.Cleanup(func() { s.faults.Down(false) })
@@ -107,11 +96,11 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 		return
 	}
 	t.Run("an id of any kind is found in one box", func(t *testing.T) { ada.t = t; ada.searches(full) })
-	t.Run("no link of an event's page leads to nothing", full.links)
-	t.Run("what a form answers", func(t *testing.T) { ada.t = t; ada.answers(check) })
+	t.Run("each link of an event's page leads to a page", full.links)
+	t.Run("the answers of forms", func(t *testing.T) { ada.t = t; ada.answers(check) })
 }
 
-// faultless requires that a check finds nothing, and that the browser complains of nothing.
+// faultless requires that a check finds nothing, and the browser has no errors.
 func (p *tab) faultless(path string, check func(*tab) []string) {
 	p.t.Helper()
 	faults := append(check(p), p.complaints()...)
@@ -124,8 +113,8 @@ func photograph(p *tab) []string {
 	for _, scheme := range []string{light, dark} {
 		for _, s := range []size{desktop, phone} {
 			p.show(s, scheme)
-			require.NoError(p.t, os.WriteFile(strings.Join([]string{name, s.name, scheme}, "-")+".png",
-				p.picture(s), 0o600))
+			file := strings.Join([]string{name, s.name, scheme}, "-") + ".png"
+			require.NoError(p.t, os.WriteFile(file, p.picture(s), 0o600))
 		}
 	}
 	return p.fits(narrow, phone, desktop)
@@ -146,7 +135,7 @@ func (p *tab) readme(t *testing.T) {
 	}
 }
 
-// axe returns the script of axe-core. The test is skipped where there is none, but with REQUIRE_EMULATORS=1.
+// axe returns the script of axe-core. Without it the test is skipped, unless REQUIRE_EMULATORS=1.
 func axe(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("..", "..", "bin", "axe", "node_modules", "axe-core", "axe.min.js"))
@@ -166,9 +155,9 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 			faults = append(faults, fmt.Sprintf("at %d: %s", s.width, fault))
 		}
 		screens := map[string]int64{desktop.name: 1, phone.name: 2}[s.name]
-		height := run(p, chromedp.Evaluate[int64](
-			`document.querySelectorAll("#queues tbody tr").length > 6 ? 0 : document.documentElement.scrollHeight`))
-		// with up to six queues that need somebody
+		// The overview has to fit if at most six queues need attention.
+		const many = `document.querySelectorAll("#queues tbody tr").length > 6`
+		height := run(p, chromedp.Evaluate[int64](many+` ? 0 : document.documentElement.scrollHeight`))
 		if p.path() == "/ops/" && screens > 0 && height > screens*s.height {
 			faults = append(faults, fmt.Sprintf("at %d: the overview is %d high", s.width, height))
 		}
@@ -176,11 +165,10 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 	return faults
 }
 
-// maxStops bounds how often Tab is pressed on a page. What comes behind is in lists, whose first rows were
-// reached.
+// maxStops bounds how often Tab is pressed on a page. Further stops are in lists whose first rows it reaches.
 const maxStops = 70
 
-// byTab finds what Tab does not reach in the order of the page, where the focus is not seen, and what moves.
+// byTab finds controls that Tab does not reach in the page's order, an invisible focus, and motion.
 func byTab(p *tab) []string {
 	p.show(desktop, light)
 	ask[bool](p, "holdStill")
@@ -197,8 +185,8 @@ func byTab(p *tab) []string {
 	return faults
 }
 
-// forEverybody has a page reached by Tab, looked at, on the smallest screen with everything unfolded, and
-// read by all of axe-core's rules. In the other scheme it has the contrast looked at: nothing else changes.
+// forEverybody checks a page by Tab, by its size on each screen, on the smallest with everything unfolded,
+// and by all rules of axe-core, of which only those of contrast depend on the color scheme.
 func forEverybody(script string) func(*tab) []string {
 	return func(p *tab) []string {
 		faults := append(byTab(p), p.fits(desktop, phone, narrow)...)
@@ -218,8 +206,7 @@ func forEverybody(script string) func(*tab) []string {
 	}
 }
 
-// answers looks at forms that are answered by a page of their own: what they say has no address, and is seen
-// once.
+// answers checks the forms whose answer is a page without an address of its own.
 func (p *tab) answers(check func(*tab) []string) {
 	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
@@ -237,7 +224,7 @@ func (p *tab) answers(check func(*tab) []string) {
 	}
 }
 
-// searches finds what has an id, by that alone.
+// searches finds everything with an id by that alone.
 func (p *tab) searches(s *shop) {
 	p.t.Helper()
 	for prefix, ids := range s.subjects(p.t) {
@@ -245,7 +232,7 @@ func (p *tab) searches(s *shop) {
 		if slices.Contains([]string{
 			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "stock", "usage",
 		}, kind) {
-			continue // these have names, or one that something else has
+			continue // their ids are names, or those of something else, too
 		}
 		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
 	}
@@ -261,9 +248,9 @@ func (p *tab) search(id, leads string) {
 	p.goes("/ops/")
 	p.types("^Search by any id", "  "+id+" ")
 	p.presses("button", "^Search$")
-	if !strings.HasPrefix(p.path(), leads) { // it led to several things
+	if !strings.HasPrefix(p.path(), leads) { // several things have the id
 		p.at("/ops/search")
-		p.presses("way", leads)
+		p.presses("address", leads)
 	}
 	p.at(leads)
 }
@@ -275,8 +262,7 @@ func (s *shop) links(t *testing.T) {
 		response, err := http.Get(s.WorkerURL + path) //nolint:noctx // it ends with the shop
 		require.NoError(t, err)
 		defer func() { _ = response.Body.Close() }()
-		page, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
+		page := filetest.Must(io.ReadAll(response.Body))(t)
 		return response.StatusCode, ownLink.FindAllStringSubmatch(string(page), -1)
 	}
 	followed, found := map[string]bool{}, 0
@@ -285,16 +271,15 @@ func (s *shop) links(t *testing.T) {
 		s.get(t, path, &list)
 		for _, line := range list.Items {
 			found++
-			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" +
-				url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()
+			query := url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}
+			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" + query.Encode()
 			status, links := load(page)
 			require.Equal(t, http.StatusOK, status, page)
 			for _, link := range links {
-				if way := html.UnescapeString(link[1]); !followed[way] {
-					followed[way] = true
-					status, _ := load(way)
-					assert.Equal(t, http.StatusOK, status, "%s, %s in %s, links to %s", page, line.EventType,
-						line.Queue, way)
+				if to := html.UnescapeString(link[1]); !followed[to] {
+					followed[to] = true
+					status, _ := load(to)
+					assert.Equal(t, http.StatusOK, status, "%s, %s in %s, links to %s", page, line.EventType, line.Queue, to)
 				}
 			}
 		}
@@ -304,122 +289,4 @@ func (s *shop) links(t *testing.T) {
 	}
 	require.Greater(t, found, 50)
 	require.Greater(t, len(followed), 100)
-}
-
-// routes are those of the pages that are looked at, as the pages themselves declare them, such as
-// /ops/queues/{id}.
-func (s *shop) routes(t *testing.T) (all []string) {
-	t.Helper()
-	site := &pages.Pages{
-		Declared: operations.All(operations.Apps{}), Catalog: s.catalog, Now: time.Now,
-		Sessions: &access.Sessions{Log: slog.New(slog.DiscardHandler), Now: time.Now},
-	}
-	router := chi.NewRouter()
-	site.Routes(router)
-	require.NoError(t,
-		chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-			if method == http.MethodGet && !strings.HasSuffix(route, "*") && route != "/ops" {
-				all = append(all, route)
-			}
-			return nil
-		}))
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// subjects are what the routes with a place for an id are shown about: the beginning of the routes, and
-// the ids. The longest beginning holds.
-func (s *shop) subjects(t *testing.T) map[string][]string {
-	t.Helper()
-	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
-	var deadLetters, long console.List[deadletter.Item]
-	s.get(t, "/v1/ops/dead-letters?queue="+orders, &deadLetters)
-	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
-	var operations console.List[bulk.Operation]
-	s.get(t, "/v1/ops/operations", &operations)
-	var entries console.List[ledger.Entry]
-	s.get(t, "/v1/ops/journal/entries?period="+period, &entries)
-	found := map[string][]string{
-		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},
-		"/ops/catalog/queues/{":    {orders},
-		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "payment.v1"},
-		"/ops/dead-letters/{":      {deadLetters.Items[0].ID, long.Items[0].ID},
-		"/ops/events/{":            {event, eventOfDeadLetter, longID[:128]},
-		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
-		"/ops/customers/{":         {buyersCustomer},
-		"/ops/subscriptions/{":     {usageOf},
-		"/ops/usage/{":             {usageOf},
-		"/ops/orders/{":            {shopOrder},
-		"/ops/refunds/{":           {payment},
-		"/ops/journal/entries/{":   {entries.Items[0].ID},
-		"/ops/products/{":          {"700000000000000995"},
-		"/ops/endpoints/{":         {longID[:100], samples.Partner},
-		"/ops/journal/periods/{":   {period},
-		"/ops/stock/{":             {samples.Product},
-		"/ops/runbooks/{":          {"dead-letters"},
-	}
-	const of = "/ops/operations/{"
-	for _, op := range operations.Items {
-		if op.Progress == bulk.Waiting { // the first, for there is most to do with it
-			found[of] = slices.Insert(found[of], 0, op.ID)
-		} else {
-			found[of] = append(found[of], op.ID)
-		}
-	}
-	return found
-}
-
-// addresses are all pages of the shop, each route at least once, some with a question in their address. An
-// empty shop is asked for the pages of a full one.
-func (s *shop) addresses(t *testing.T) (all []address) {
-	t.Helper()
-	orders := "queue=" + s.queueOf("order.paid").ID
-	questions := map[string][]string{
-		"/ops/search":       {"q=" + event, "q=" + buyer, "q=" + longID[:128], "q=" + url.QueryEscape(markup)},
-		"/ops/dead-letters": {orders, orders + "&reason=unknown_product"},
-		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
-	}
-	// These show nothing without a question.
-	onlyAsked := map[string]string{
-		"/ops/dead-letters/preview": orders, "/ops/dead-letters/-/replay": orders,
-		"/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders,
-	}
-	subjects := s.subjects(t)
-	for _, route := range s.routes(t) {
-		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}",
-			"").Replace(strings.TrimPrefix(route, "/ops")), "-")
-		if name == "" {
-			name = "overview"
-		}
-		if strings.HasSuffix(route, ".csv") { // a file
-			continue
-		}
-		before, rest, has := strings.Cut(route, "{")
-		_, behind, _ := strings.Cut(rest, "}")
-		ids := subjects[before+"{"]
-		switch {
-		case onlyAsked[route] != "":
-			all = append(all, address{name: name, path: route + "?" + onlyAsked[route]})
-		case !has:
-			all = append(all, address{name: name, path: route})
-		case behind != "": // what can be done with one of them
-			require.NotContains(t, behind, "{")
-			require.NotEmpty(t, ids, "subjects has no example for %s", route)
-			ids = ids[:1]
-		}
-		for i, question := range questions[route] {
-			all = append(all, address{
-				fmt.Sprint(name, "-asked-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript"),
-			})
-		}
-		require.Equal(t, has, len(ids) > 0, "subjects has no example for %s", route)
-		for i, id := range ids {
-			one := address{name: name, path: before + url.PathEscape(id) + behind}
-			if i > 0 {
-				one.name = fmt.Sprint(name, "-", i+1)
-			}
-			all = append(all, one)
-		}
-	}
-	return all
 }

@@ -119,10 +119,10 @@ function nameOf(element) {
 }
 
 // focusOn moves the focus to the first control of a role whose name a pattern finds: a link, a button, a field; or
-// to a link by its way, the beginning of the address that it leads to.
+// to a link by the beginning of its address.
 function focusOn(role, pattern) {
-  const kinds = { link: "a[href]", way: "a[href]", button: "button, summary", field: "input, select, textarea" };
-  const has = role === "way" ? (e) => decodeURI(e.getAttribute("href")).startsWith(pattern) : (e) => new RegExp(pattern, "i").test(nameOf(e));
+  const kinds = { link: "a[href]", address: "a[href]", button: "button, summary", field: "input, select, textarea" };
+  const has = role === "address" ? (e) => decodeURI(e.getAttribute("href")).startsWith(pattern) : (e) => new RegExp(pattern, "i").test(nameOf(e));
   const all = [...document.querySelectorAll("main " + kinds[role].replaceAll(", ", ", main ")), ...document.querySelectorAll(kinds[role])];
   const found = all.find((e) => !e.disabled && e.type !== "hidden" && e.checkVisibility({ visibilityProperty: true }) && has(e));
   found?.focus();

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,9 +13,7 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/products"
-	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
@@ -26,7 +25,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// How much there is in a full shop: more than a page of dead letters, and of orders.
+// The size of a full shop: more than a page of dead letters, and of orders.
 const (
 	soldOrders = 110
 	badOrders  = 105
@@ -38,9 +37,9 @@ const (
 )
 
 const (
-	// event is an event with a story: credited, found again by everything that names it.
+	// event is credited, and found by every id in it.
 	event = "810000000000000000"
-	// eventOfDeadLetter is the dead letter that a walk mends, of unknownProduct.
+	// eventOfDeadLetter is an order of unknownProduct.
 	eventOfDeadLetter = "820000000000000000"
 	unknownProduct    = "700000000000000991"
 	buyer             = "uid-of-buyer-0"
@@ -53,11 +52,10 @@ const (
 	usageOf           = "dev-subscription"
 )
 
-// notification is an event type whose service is not asked what it knows, so that its failures follow each
-// other.
+// notification is an event type that is not reconciled, so that each attempt fails.
 const notification = "notification.email.order_confirmed"
 
-// longID is an id as long as an id may be.
+// longID is an id of the greatest length.
 var longID = "x" + strings.Repeat("-an-id-without-end", 7) + "y"
 
 // longWhy is a reason without a place to break it.
@@ -68,35 +66,29 @@ const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 
 func (s *shop) fill(t *testing.T) {
 	t.Helper()
-	for _, step := range []func(*testing.T){
-		s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting,
-		s.operate,
-	} {
+	steps := []func(*testing.T){s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting, s.operate}
+	for _, step := range steps {
 		step(t)
 	}
-	// The worker's tasks count and seal what there is, but for those that would end what is to be seen.
-	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool {
-		return name == "run-operations"
-	}) {
-		_, err := s.Task(t.Context(), name)
-		require.NoError(t, err, name)
+	for _, name := range tasks.Names {
+		if name != "run-operations" { // some operations have to stay open
+			require.NoError(t, filetest.ErrorOf(s.Task(t.Context(), name)), name)
+		}
 	}
-	until(t, s, "/v1/ops/queues", func(all queues.Queues) bool { // the worker tells of its breaker
+	until(t, s, "/v1/ops/queues", func(all queues.Queues) bool { // the worker has reported its breaker
 		return slices.ContainsFunc(all.Items, func(q queues.Queue) bool { return len(q.Breakers) > 0 })
 	})
 }
 
-// remember has a worker of the past count what it did in each hour of a day, and in one of each day of a
-// month.
+// remember records the rates of an earlier worker, of each hour of a day, and of each day of a month.
 func (s *shop) remember(t *testing.T) {
 	t.Helper()
-	now := time.Now().UTC()
-	var at time.Time
-	counted := rates.NewRecorder(rates.Config{
-		Store: s.Store, Self: rates.Service{
-			Instance: "worker-of-the-past", Name: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30),
-		}, Now: func() time.Time { return at },
-	})
+	now, at := time.Now().UTC(), time.Time{}
+	earlier := rates.Service{
+		Instance: "earlier-worker", Name: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30),
+	}
+	counted := rates.NewRecorder(
+		rates.Config{Store: s.Store, Self: earlier, Now: func() time.Time { return at }})
 	for i := range 29 + 24 {
 		times := 1
 		if at = now.Add(time.Duration(i-29-24) * time.Hour); i < 29 {
@@ -118,64 +110,36 @@ func (s *shop) remember(t *testing.T) {
 
 func (s *shop) manage(t *testing.T) {
 	t.Helper()
-	pieces := int64(40)
 	var partner endpoints.Secret
 	for _, change := range []struct {
-		who, method, path string
-		question, answer  any
+		who, method, path, why string
+		question               members // besides the reason
+		answer                 any
 	}{
-		{
-			"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, orders.SetStock{
-				Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "they have come in"}},
-			}, nil,
-		},
-		{"ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-			ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"},
-			Change: console.Change{Why: "the contract is signed"},
+		{"ada", http.MethodPut, "stock/" + samples.Product, "they have come in", members{"available": 40}, nil},
+		{"ada", http.MethodPost, "endpoints", "the contract is signed", members{
+			"id": samples.Partner, "url": s.ServiceURL + standin.PartnerPath, "events": []string{"invoice.#"},
 		}, &partner},
+		{"ada", http.MethodPut, "products/700000000000000995", "sold since today", members{"points": 500}, nil},
+		{"grace", http.MethodPut, "products/700000000000000995", longWhy, members{"points": 750}, nil},
+		{"ada", http.MethodPut, "products/700000000000000996", markup, members{"points": 1}, nil},
+		{"ada", http.MethodDelete, "products/700000000000000996", "sold out", nil, nil},
 		{
-			"ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{
-				Points: 500, Edit: console.Edit{Change: console.Change{Why: "sold since today"}},
-			}, nil,
-		},
-		{
-			"grace", http.MethodPut, "/v1/ops/products/700000000000000995",
-			products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: longWhy}}},
+			"ada", http.MethodPut, "customers/890000000000000001", "they have written to us",
+			members{"uid": "uid-of-buyer-1"},
 			nil,
 		},
-		{
-			"ada", http.MethodPut, "/v1/ops/products/700000000000000996",
-			products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: markup}}},
-			nil,
-		},
-		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: "sold out"}, nil},
-		{
-			"ada", http.MethodPut, "/v1/ops/customers/890000000000000001",
-			map[string]string{"uid": "uid-of-buyer-1", "why": "they have written to us"},
-			nil,
-		},
-		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12),
-			Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
-			Change: console.Change{Why: markup},
+		{"grace", http.MethodPost, "endpoints", markup, members{
+			"id": longID[:100], "url": s.ServiceURL + "/" + strings.Repeat("a-long-path/", 11),
+			"events": []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
 		}, nil},
-		{
-			"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable",
-			console.Change{Why: longWhy},
-			nil,
-		},
-		{
-			"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close",
-			console.Change{Why: "the books are done"},
-			nil,
-		},
-		{
-			"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause",
-			console.Change{Why: "the platform is being mended"},
-			nil,
-		},
+		{"grace", http.MethodPost, "endpoints/" + longID[:100] + "/disable", longWhy, nil, nil},
+		{"ada", http.MethodPost, "journal/periods/2026-02/close", "the books are done", nil, nil},
+		{"ada", http.MethodPost, "queues/" + s.queueOf("usage_sync").ID + "/pause", "maintenance", nil, nil},
 	} {
-		s.as(t, change.who, change.method, change.path, change.question, change.answer)
+		question := members{"why": change.why}
+		maps.Copy(question, change.question)
+		s.as(t, change.who, change.method, "/v1/ops/"+change.path, question, change.answer)
 	}
 	require.NoError(t, s.Service.Trust(partner.Secret))
 }
@@ -197,12 +161,13 @@ func (s *shop) sample(t *testing.T) {
 		s.post(t, s.queueOf(one.eventType), samples.Request(one.sample))
 		s.ended(t, one.event)
 	}
-	for _, name := range []string{samples.SubscriptionActivated, samples.SubscriptionRenewed, samples.TrialActivated} {
+	subscribed := []string{samples.SubscriptionActivated, samples.SubscriptionRenewed, samples.TrialActivated}
+	for _, name := range subscribed {
 		s.send(t, samples.Read(name, samples.Event{}))
 	}
 }
 
-// order is the n-th of some orders, whose ids begin with a number of two digits.
+// order is the n-th of the orders whose ids begin with two digits.
 func order(ids string, n int, product string) e2e.Order {
 	last := fmt.Sprintf("%016d", n)
 	return e2e.Order{
@@ -212,7 +177,7 @@ func order(ids string, n int, product string) e2e.Order {
 	}
 }
 
-// sell sells what is known, a part of which is refunded, and what nobody knows: dead letters.
+// sell sends orders of known products, a part of one of which is refunded, and of unknown ones.
 func (s *shop) sell(t *testing.T) {
 	t.Helper()
 	var all []string
@@ -232,15 +197,13 @@ func (s *shop) sell(t *testing.T) {
 	}
 	s.ended(t, all...)
 	refund := e2e.Refund{
-		EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer,
-		Amount: 500, Paid: 1000,
+		EventID: "850000000000000000", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000,
 	}
 	s.send(t, refund.JSON())
 	s.ended(t, refund.EventID)
 }
 
-// fail has the services that are called refuse, also what is as long as it may be, and one of them fail until
-// its breaker is open.
+// fail has services refuse events, one with the longest id, and one service fail until its breaker opens.
 func (s *shop) fail(t *testing.T) {
 	t.Helper()
 	all := []string{longID[:128]}
@@ -249,32 +212,30 @@ func (s *shop) fail(t *testing.T) {
 	}
 	for _, refused := range all {
 		require.NoError(t, s.Service.Behave(refused, standin.Refuse, 10))
-		s.put(t, refused, "cancellation", map[string]any{"subscription_id": refused},
-			map[string]any{"correlation_id": refused})
+		s.put(t, refused, "cancellation", members{"subscription_id": refused}, members{"correlation_id": refused})
 	}
 	for n := range failures {
 		failing := fmt.Sprint("failing-", n)
 		require.NoError(t, s.Service.Behave(failing, standin.Fail, 1000))
-		s.put(t, failing, notification, map[string]any{"user_id": "dev-user", "order_id": shopOrder}, nil)
+		s.put(t, failing, notification, members{"user_id": "dev-user", "order_id": shopOrder}, nil)
 	}
 	for n := range 3 {
 		refund := fmt.Sprint("refund-that-fails-", n)
 		require.NoError(t, s.Gateway.Behave("payment-"+refund, standin.Fail, 4))
-		s.put(t, refund, "refund", map[string]any{"payment_id": "payment-" + refund},
-			map[string]any{"max_attempts": 2})
+		s.put(t, refund, "refund", members{"payment_id": "payment-" + refund}, members{"max_attempts": 2})
 		all = append(all, refund)
 	}
 	s.ended(t, all...)
 }
 
-// keepWaiting leaves refunds to wait for their orders, and messages in a queue that is paused.
+// keepWaiting leaves refunds that wait for their orders, and messages of a paused queue.
 func (s *shop) keepWaiting(t *testing.T) {
 	t.Helper()
 	for n := range paused {
-		s.put(t, fmt.Sprint("usage-", n), "usage_sync", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
+		s.put(t, fmt.Sprint("usage-", n), "usage_sync", members{"subscription_id": fmt.Sprint("s-", n)}, nil)
 		refund := e2e.Refund{
-			EventID: fmt.Sprintf("87%016d", n), RefundID: "1", OrderID: fmt.Sprintf("88%016d", n),
-			CustomerID: buyersCustomer, Amount: 100, Paid: 1000,
+			EventID: fmt.Sprintf("87%016d", n), OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer,
+			Amount: 100, Paid: 1000,
 		}
 		s.send(t, refund.JSON())
 	}
@@ -298,15 +259,14 @@ func (s *shop) operate(t *testing.T) {
 		deadLetters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
 		until(t, s, deadLetters, func(p deadletters.Preview) bool { return p.Total == 1 })
 		var op bulk.Operation
-		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), bulk.Begin{
-			Filter: bulk.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,
-		}, &op)
+		begin := members{"queue": one.queue, "event_id": one.event, "why": one.why, "expect": 1}
+		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), begin, &op)
 		if one.then != "" {
-			why := map[string]string{"why": "somebody has looked at it"}
+			question := members{"why": "somebody has looked at it"}
 			if one.then == "run" {
-				clear(why)
+				clear(question)
 			}
-			s.as(t, one.who, http.MethodPost, "/v1/ops/operations/"+op.ID+"/"+one.then, why, nil)
+			s.as(t, one.who, http.MethodPost, "/v1/ops/operations/"+op.ID+"/"+one.then, question, nil)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// shop is a Billhook on the stand-ins, in this process, whose pages are looked at.
+// shop is a Billhook on the stand-ins, in this process, whose pages are tested.
 type shop struct {
 	*devstack.Stack
 	catalog *catalog.Catalog
@@ -31,18 +32,16 @@ type shop struct {
 	faults *storetest.Faults
 }
 
-// soon is the wait between two attempts, which the catalog's would make a matter of hours.
+// soon is the wait between two attempts; the catalog's are hours.
 var soon = retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
 
-// waiting is the handler whose waits stay as long as the catalog has them, so that something waits.
+// waiting is the handler that keeps the catalog's waits, so that something waits.
 const waiting = "points.reverse"
 
 // openShop starts an empty Billhook.
 func openShop(t *testing.T) *shop {
 	t.Helper()
-	s := &shop{faults: &storetest.Faults{}}
-	var err error
-	s.catalog = filetest.Must(catalog.Load(""))(t)
+	s := &shop{faults: &storetest.Faults{}, catalog: filetest.Must(catalog.Load(""))(t)}
 	for i := range s.catalog.Queues {
 		s.catalog.Queues[i].Backoff = soon
 		for eventType, h := range s.catalog.Queues[i].Handlers {
@@ -52,23 +51,20 @@ func openShop(t *testing.T) *shop {
 			s.catalog.Queues[i].Handlers[eventType] = h
 		}
 	}
-	s.Stack, err = devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
-		Catalog: s.catalog, ProjectID: "pages",
+	s.Stack = filetest.Must(devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
+		Catalog: s.catalog, ProjectID: "pages", Log: telemetry.NewLogger(io.Discard, nil),
 		Secrets:     map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
-		Log:       telemetry.NewLogger(io.Discard, nil),
 		WrapStore: func(inner store.Store) store.Store { s.faults.Store = inner; return s.faults },
-	})
-	require.NoError(t, err)
+	}))(t)
 	t.Cleanup(func() {
 		s.faults.Down(false)
-		_ = s.Close() // what is in hand is given up
+		_ = s.Close() // it may interrupt requests
 	})
 	return s
 }
 
-// queueOf is the queue that takes an event type and keeps records. Queues are chosen by what they do: their
-// names stand in the catalog alone.
+// queueOf is the queue that takes an event type and keeps records. Names of queues are in the catalog alone.
 func (s *shop) queueOf(eventType string) catalog.Queue {
 	i := slices.IndexFunc(s.catalog.Queues, func(q catalog.Queue) bool {
 		_, takes := q.Handler(eventType)
@@ -77,7 +73,7 @@ func (s *shop) queueOf(eventType string) catalog.Queue {
 	return s.catalog.Queues[i] // the types are constants
 }
 
-// post sends a body to the producers' addresses of a queue, which takes it.
+// post sends a body to the producers' address of a queue, which accepts it.
 func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 	t.Helper()
 	to := "/queues/" + q.ID
@@ -85,36 +81,29 @@ func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 		to = "/topics/" + q.SharedTopic
 	}
 	answer := filetest.Must(e2e.Produce(t.Context(), s.WebhookURL, to, body))(t)
-	require.Less(t, answer.Status, http.StatusMultipleChoices, "the webhook service of %s: %s", q.ID,
-		answer.Code)
+	require.Less(t, answer.Status, http.StatusMultipleChoices, "%s: %s", q.ID, answer.Code)
 }
 
 // put sends a message of an event type to its queue, in the queue's format.
-func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more map[string]any) {
+func (s *shop) put(t *testing.T, id, eventType string, data members, more members) {
 	t.Helper()
-	q := s.queueOf(eventType)
-	message := map[string]any{
-		"id": id, "type": eventType, "version": 1, "timestamp": "2026-03-01T12:00:00Z", "data": data,
-	}
+	const at = "2026-03-01T12:00:00Z"
+	q, message := s.queueOf(eventType),
+		members{"id": id, "type": eventType, "version": 1, "timestamp": at, "data": data}
 	if q.Contract == "envelope.v1" {
-		message = map[string]any{
-			"id": id, "action": eventType, "created_at": "2026-03-01T12:00:00Z", "payload": data,
-		}
+		message = members{"id": id, "action": eventType, "created_at": at, "payload": data}
 	}
-	for name, value := range more {
-		message[name] = value
-	}
-	body := filetest.Must(json.Marshal(message))(t)
-	s.post(t, q, body)
+	maps.Copy(message, more)
+	s.post(t, q, filetest.Must(json.Marshal(message))(t))
 }
+
+type members = map[string]any
 
 // send sends a webhook as PayNow does.
 func (s *shop) send(t *testing.T, body []byte) {
 	t.Helper()
-	_, err := e2e.UntilAccepted(t.Context(), func() (e2e.Answer, error) {
-		return e2e.Send(t.Context(), s.WebhookURL, body)
-	})
-	require.NoError(t, err)
+	send := func() (e2e.Answer, error) { return e2e.Send(t.Context(), s.WebhookURL, body) }
+	require.NoError(t, filetest.ErrorOf(e2e.UntilAccepted(t.Context(), send)))
 }
 
 // ask calls the API as somebody, or as nobody.
@@ -123,7 +112,7 @@ func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Ans
 	return filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
 }
 
-// as calls the API as somebody, whom it obeys. The answer may be nil.
+// as calls the API as somebody, and succeeds. The answer may be nil.
 func (s *shop) as(t *testing.T, who, method, path string, question, answer any) {
 	t.Helper()
 	got := s.ask(t, who, method, path, question)
@@ -139,13 +128,13 @@ func (s *shop) get(t *testing.T, path string, answer any) {
 	s.as(t, "", http.MethodGet, path, nil, answer)
 }
 
-// until waits until what the API answers is as it shall be.
-func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answer T) {
+// until waits until the API's answer meets a condition.
+func until[T any](t *testing.T, s *shop, path string, met func(T) bool) (answer T) {
 	t.Helper()
 	var got e2e.Answer
 	require.Eventually(t, func() bool {
 		got, answer = s.ask(t, "", http.MethodGet, path, nil), *new(T)
-		return got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil && shall(answer)
+		return got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil && met(answer)
 	}, 2*patience, 50*time.Millisecond, "%s", path)
 	return answer
 }
@@ -153,12 +142,11 @@ func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answe
 // story waits until an event has one of some statuses.
 func (s *shop) story(t *testing.T, id string, statuses ...string) {
 	t.Helper()
-	until(t, s, "/v1/ops/events/"+id, func(e events.Event) bool {
-		return slices.Contains(statuses, string(e.Status))
-	})
+	of := func(e events.Event) bool { return slices.Contains(statuses, string(e.Status)) }
+	until(t, s, "/v1/ops/events/"+id, of)
 }
 
-// ended waits until events have come to their end, whichever.
+// ended waits until events have ended, processed or not.
 func (s *shop) ended(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {

@@ -30,20 +30,19 @@ func (s *shop) visits(t *testing.T, c *chromium, name string) *tab {
 	return p
 }
 
-// waits loads the page again until it shows what a regular expression finds, as the page does by itself where
-// it has a script.
+// waits reloads the page until it matches a regular expression, as a page without its script.
 func (p *tab) waits(pattern string) {
 	p.t.Helper()
 	p.until(pattern, func() { p.loads("again", chromedp.Reload()) })
 }
 
-// watches waits until the page shows by itself what a regular expression finds.
+// watches waits until the page, by itself, matches a regular expression.
 func (p *tab) watches(pattern string) {
 	p.t.Helper()
 	p.until(pattern, func() {})
 }
 
-// until looks until the page shows it, and does something between. Between two pages there is none to read.
+// until polls the page until it matches, and does something between. Between two pages there is none to read.
 func (p *tab) until(pattern string, between func()) {
 	p.t.Helper()
 	found := regexp.MustCompile("(?i)" + pattern)
@@ -66,12 +65,12 @@ func opened(t *testing.T) (*shop, *chromium) {
 
 func (s *shop) deadLetters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
 	t.Helper()
-	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue),
-		func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })
+	all := func(found console.List[deadletter.Item]) bool { return len(found.Items) == count }
+	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), all)
 }
 
-// The walk that is taken with -short too.
-func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
+// It runs with -short, too.
+func TestOnCallAMissingProductIsSetAndItsOrdersReplayed(t *testing.T) {
 	t.Parallel()
 	s, c := opened(t)
 	bad := []e2e.Order{order("82", 0, unknownProduct), order("82", 1, unknownProduct)}
@@ -85,15 +84,14 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 
 	ada.goes("/ops/")
 	ada.sees(queue + " alert .*dead letters: 2")
-	require.LessOrEqual(t,
-		run(ada, chromedp.Evaluate[float64](`document.querySelector("main").getBoundingClientRect().top`)), 110.0,
-		"the head leaves the phone to the page")
-	ada.presses("way", "/ops/queues/"+queue)
+	const head = `document.querySelector("main").getBoundingClientRect().top`
+	require.LessOrEqual(t, run(ada, chromedp.Evaluate[float64](head)), 110.0, "the head is small on the phone")
+	ada.presses("address", "/ops/queues/"+queue)
 	ada.sees("unknown_product")
-	ada.presses("way", "/ops/dead-letters?")
+	ada.presses("address", "/ops/dead-letters?")
 	ada.sees("unknown_product")
-	ada.presses("way", "/ops/dead-letters/"+deadLetters.Items[0].ID)
-	ada.presses("way", "/ops/events/"+deadLetters.Items[0].EventID)
+	ada.presses("address", "/ops/dead-letters/"+deadLetters.Items[0].ID)
+	ada.presses("address", "/ops/events/"+deadLetters.Items[0].EventID)
 	ada.sees(unknownProduct)
 
 	ada.focus("button", "^Menu$")
@@ -150,8 +148,8 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	ada.sees("waits for a second person")
 	asked := ada.path()
 
-	// Nobody approves what is their own, be they offered it or not.
-	require.False(t, ada.finds("way", asked+"/approve"))
+	// Nobody approves an operation of their own, offered or not.
+	require.False(t, ada.finds("address", asked+"/approve"))
 	ada.goes(asked + "/approve")
 	ada.types("^Why", "mine")
 	require.Equal(t, http.StatusUnprocessableEntity, ada.follow("button", "^Approve"))
@@ -159,14 +157,14 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	require.Zero(t, s.Gateway.Refunded(of))
 
 	grace.goes("/ops/operations")
-	grace.presses("way", asked)
+	grace.presses("address", asked)
 	grace.sees("the gateway is back")
-	grace.presses("way", asked+"/approve")
+	grace.presses("address", asked+"/approve")
 	grace.sees(of)
 	grace.focus("button", "^Approve")
 	grace.press(kb.Enter)
-	require.False(t, run(grace, chromedp.Evaluate[bool](
-		`document.querySelector("main form[method=post]").checkValidity()`)), "without a reason")
+	const valid = `document.querySelector("main form[method=post]").checkValidity()`
+	require.False(t, run(grace, chromedp.Evaluate[bool](valid)), "without a reason")
 	grace.at(asked + "/approve")
 	grace.types("^Why", "checked with the gateway")
 	grace.presses("button", "^Approve")
@@ -181,7 +179,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	ada.sees("refunded")
 }
 
-// A browser keeps a cookie back that is SameSite=Strict where a link of another site is followed.
+// A browser does not send a cookie with SameSite=Strict when it follows a link of another site.
 func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)

@@ -1,6 +1,5 @@
-// Command mutants measures what the tests of the packages that own money and messages notice: gremlins
-// changes one operator at a time and runs tests. It fails on a survivor that accepted.yaml does not name, and
-// owns the list of packages, the sample and the table; the mutations are gremlins' own.
+// Command mutants runs gremlins on the packages that own money and messages: it changes one operator at a
+// time and runs their tests. It fails on a surviving mutant that accepted.yaml does not name.
 package main
 
 import (
@@ -28,7 +27,7 @@ var packages = []string{
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// alsoTested is where the operations of a package are tested whose own tests reach half of its mutants.
+// alsoTested has the packages with the other half of a package's tests.
 var alsoTested = map[string]string{"internal/apps/journal": "billhook/internal/compose/operations"}
 
 const list = "e2e/mutants/accepted.yaml"
@@ -44,14 +43,14 @@ type place struct{ Package, Function, Mutation string }
 
 func (p place) String() string { return p.Package + " " + p.Function + " " + p.Mutation }
 
-// acceptance is an entry of accepted.yaml: so many mutants of a place may survive, and why.
+// acceptance is an entry of accepted.yaml: how many mutants of a place may survive, and why.
 type acceptance struct {
 	place `yaml:",inline"`
 	Times int
 	Why   string
 }
 
-// score is what became of a package's mutants. Lines are those of the survivors.
+// score counts a package's mutants. lines are those of the survivors.
 type score struct {
 	pkg                      string
 	killed, lived, uncovered int
@@ -86,7 +85,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
 		unknown, gone := judge(s, accepted)
 		if *every > 1 {
-			gone = nil // a sample does not try them all
+			gone = nil // a sample leaves out some of them
 		}
 		refused += len(unknown)
 		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, gone...), ""))
@@ -98,7 +97,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// measure counts what gremlins reports, of about one of every mutants; one whose tests do not end is killed.
+// measure counts gremlins' reports on a sample of the mutants. One whose tests do not end counts as killed.
 func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.Writer) (score, error) {
 	realGo, missing := exec.LookPath("go")
 	standIn, err := filepath.Abs("e2e/mutants/path")
@@ -108,12 +107,11 @@ func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("mutants-%d.json", os.Getpid()))
 	defer func() { _ = os.Remove(report) }()
 	gremlins := exec.CommandContext(ctx, "bin/gremlins", "unleash", "--exclude-files", "/", "--output", report,
-		"--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl",
-		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
+		"--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl", "--invert-assignments",
+		"--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
 	gremlins.Env = append(os.Environ(), "PATH="+standIn+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
-		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg],
-		fmt.Sprint("MUTANTS_EVERY=", every), fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1",
-		"RAPID_NOFAILFILE=true")
+		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg], fmt.Sprint("MUTANTS_EVERY=", every),
+		fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
 	gremlins.Stdout, gremlins.Stderr = stdout, stdout
 	failed := gremlins.Run()
 	content, err := os.ReadFile(report)
@@ -169,7 +167,7 @@ func functionsOf(path string) (names []string, err error) {
 	return names, err
 }
 
-// judge returns lines about survivors that the list does not name, and about those that it names for nothing.
+// judge returns lines about survivors that the list does not name, and about its entries without a survivor.
 func judge(s score, accepted []acceptance) (unknown, gone []string) {
 	may := map[place]int{}
 	for _, a := range accepted {

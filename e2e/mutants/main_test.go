@@ -22,7 +22,7 @@ func TestEachAcceptedSurvivorNamesAFunctionOfAMeasuredPackageAndAReason(t *testi
 		require.Contains(t, packages, a.Package)
 		require.NotEmpty(t, a.Mutation, "%s", a.place)
 		require.NotEmpty(t, a.Why, "%s", a.place)
-		require.False(t, named[a.place], "%s stands there twice", a.place)
+		require.False(t, named[a.place], "%s is listed twice", a.place)
 		named[a.place] = true
 	}
 	for _, pkg := range packages {
@@ -38,7 +38,7 @@ func TestEachAcceptedSurvivorNamesAFunctionOfAMeasuredPackageAndAReason(t *testi
 	require.Empty(t, named, "there are no such functions")
 }
 
-func TestASurvivorThatIsNotAcceptedIsRefusedAndAKilledOneIsTold(t *testing.T) {
+func TestASurvivorThatIsNotAcceptedIsRefusedAndAKilledOneReported(t *testing.T) {
 	t.Parallel()
 	found := score{pkg: "p", lines: map[place][]string{
 		{"p", "Known", "NEGATION"}: {"a.go:1", "a.go:2"},

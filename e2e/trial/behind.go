@@ -15,8 +15,7 @@ import (
 // and without. It fails where an order was lost or doubled, or a dead letter is missing.
 func behind(flags *flag.FlagSet) func(*run) {
 	forgotten := flags.Int("forgotten", 20, "how many orders of a forgotten product come before the good one")
-	longest := flags.Duration("longest", 110*time.Second,
-		"how long the good order is waited for without a budget")
+	longest := flags.Duration("longest", 110*time.Second, "how long to wait for the good order without a budget")
 	return func(r *run) {
 		row := r.table("orders ahead", "on_terminal", "nack_budget", "waited", "dead letters")
 		shipped, _ := catalogtest.Shipped().Queue(e2e.Queue)
@@ -36,7 +35,7 @@ type ahead struct {
 	many       int
 	onTerminal catalog.OnTerminal
 	nackBudget time.Duration
-	// longest is how long the good order is waited for; 0: until all have come to their end.
+	// longest is how long to wait for the good order; 0: until all have ended.
 	longest time.Duration
 }
 

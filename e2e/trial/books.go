@@ -17,15 +17,14 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// books posts journal entries of many tenants to a store of the embedded kind, seals and verifies all, proves
-// one, and prints what each step costs. It fails if anything is found wrong, or a change is not found.
+// books posts journal entries of many tenants to an embedded store, seals and verifies all, proves one, and
+// prints what each step costs. It fails if verification finds anything, or does not find a change.
 func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
 		b, began := &ledgers{&storetest.Counter{Store: r.temporary()}, r}, time.Now()
-		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry",
-			"written per entry")
+		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls/entry", "written/entry")
 		step := func(name string) {
 			gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)
 			perEntry := func(n int64) string { return fmt.Sprintf("%.4f", float64(n)/float64(*entries)) }
@@ -48,7 +47,7 @@ func books(flags *flag.FlagSet) func(*run) {
 			r.must(filetest.ErrorOf(seal.Balances(r.ctx, b, tenant(i), "2026-11", "2026-11")))
 		}
 		step("balances")
-		r.printf("%d seals; balances are those of each tenant once\n", sealed.Seals)
+		r.printf("%d seals; balances were read once for each tenant\n", sealed.Seals)
 		id := ledger.EntryID(tenant(0), "event-000000")
 		text := filetest.Must(seal.Prove(b.ctx, b, id))(b)
 		kept, _ := filetest.Both(seal.List(b.ctx, b, tenant(0), store.Cursor{ID: "2"}, 1))(b)
@@ -94,8 +93,8 @@ func (b *ledgers) post(entries, tenants int) {
 		}
 		writes := filetest.Must(ledger.Post(entry))(b)
 		record := dedupe.Record{Status: dedupe.Completed, Ref: writes[0].Key.ID}
-		record.Queue, record.Tenant, record.EventID, record.EventType = journalQueue, entry.Tenant, event,
-			entry.EventType
+		record.Queue, record.Tenant = journalQueue, entry.Tenant
+		record.EventID, record.EventType = event, entry.EventType
 		own := store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields())
 		storetest.Put(b, b, append(writes, own.Stamped(writes[0].Stamp))...)
 	}

@@ -29,11 +29,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// chaos tries to break the one promise on Firestore's emulator, with two workers. Messages come again, late
+// chaos tries to make two workers on Firestore's emulator lose or double an event. Messages come again, late
 // and out of order, workers are killed and frozen, handlers stall past their lease, answers are dropped.
 //
-// It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has
-// doubled.
+// It fails if an arm has lost, doubled or reordered anything, or the control check-then-act doubled nothing.
 func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
 	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
@@ -70,8 +69,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 			func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
 			func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
 			func(ctx context.Context) { ws.schedule(ctx, time.Second) },
-			// a second sealer, and a second relay
-			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) },
+			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer and relay
 		)
 		o.mend()
 		ws.settle(documents, func() bool {
@@ -82,13 +80,12 @@ func chaos(flags *flag.FlagSet) func(*run) {
 			}
 			return empty(r, b) && unsealed == 0
 		})
-		o.Close() // what comes late to the gateway counts too
+		o.Close() // late requests to the gateway count too
 		judge(r, count(r, documents, o, b, log, p, arms))
 	}
 }
 
-// disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them
-// through late.
+// disturb holds requests or answers at a gate about every second, and then cuts or releases them.
 func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint64) {
 	random := rand.New(rand.NewPCG(r.seed, stream))
 	for e2e.Wait(ctx, about(random, time.Second)) {
@@ -120,7 +117,7 @@ type event struct {
 	cycle int64
 }
 
-// plan holds the events, and what is published about them, in its order.
+// plan holds the events, and their messages in the order of publishing.
 type plan struct {
 	events    []*event
 	publishes []publish
@@ -143,8 +140,8 @@ const (
 	stalled = 0.03
 )
 
-// draw draws a plan: 2.3 messages of each event on average, of those of an ordering key in the order in which
-// a broker repeats them. The arms run side by side; each control gets a tenth of the events.
+// draw draws a plan: 2.3 messages of each event on average, with an ordering key in the order in which a
+// broker repeats them. The arms run at the same time; each control gets a tenth of the events.
 func draw(r *run, arms []*arm, events int) *plan {
 	p, random := &plan{}, rand.New(rand.NewPCG(r.seed, 1))
 	send := func(e *event, due time.Duration) {
@@ -153,7 +150,7 @@ func draw(r *run, arms []*arm, events int) *plan {
 			m.OrderingKey = ""
 		}
 		if random.Float64() < stalled {
-			m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(random.Float64()*float64(chaosLease*2/3))).String()
+			m.Attributes[stalls] = about(random, chaosLease).String()
 		}
 		p.publishes = append(p.publishes, publish{e, m, due})
 	}
@@ -169,11 +166,9 @@ func draw(r *run, arms []*arm, events int) *plan {
 		for j := range n {
 			key, cycle := j%keys, j/keys
 			if a.name == armRefunds {
-				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
+				key, cycle = j/perPayment, j%perPayment // those of a payment run at the same time
 			}
-			e := &event{
-				arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
-			}
+			e := &event{a, fmt.Sprintf("%s-%06d", a.name, j), fmt.Sprintf("key-%04d", key), int64(cycle) + 1}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
 			due := gap * time.Duration(j*all/n)
 			send(e, due)
@@ -197,7 +192,7 @@ const (
 	forgotten   = 3 * time.Second
 )
 
-// newBroker has a topic and a subscription for each arm, and holds what arms publish about their events.
+// newBroker has a topic and a subscription for each arm, and holds the messages that arms emit.
 func newBroker(r *run) *standin.Broker {
 	config := standin.SimulatorConfig{ProjectID: project}
 	for i, a := range arms {
@@ -219,13 +214,12 @@ func newBroker(r *run) *standin.Broker {
 	return b
 }
 
-// empty reports whether every message was acknowledged.
 func empty(r *run, b *standin.Broker) bool {
 	held, _ := filetest.Both(b.Backlogs(r.ctx))(r)
 	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
 }
 
-// outside is a service with idempotency keys and a payment gateway, which fail at random.
+// outside is a service with idempotency keys and a payment gateway, which both fail at random.
 type outside struct {
 	*httptest.Server
 	run     *run
@@ -235,7 +229,7 @@ type outside struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	well   bool // it no longer fails
-	// unasked counts, by key, the posts without a question before: without idempotency keys they double.
+	// unasked counts, by key, the posts without a reconciling GET before: without idempotency keys they double.
 	unasked counts
 }
 
@@ -252,7 +246,6 @@ func newOutside(r *run) *outside {
 	return o
 }
 
-// mend has nothing fail any more.
 func (o *outside) mend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -260,12 +253,12 @@ func (o *outside) mend() {
 	o.run.must(errors.Join(o.service.Behave("", standin.Normal, 1), o.gateway.Behave("", standin.Normal, 1)))
 }
 
-// late is a mode beside those of the stand-ins: a request has its effect after its lease.
+// late is a mode that the stand-ins do not have: a request takes effect after its lease.
 const late = standin.Mode("late")
 
-// ServeHTTP draws a request's mode and how late it is, and notes who asks before they post again.
+// ServeHTTP draws a request's mode and delay, and counts posts and reconciling requests.
 func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body) // of a client that has left there would be none
+	body, err := io.ReadAll(r.Body) // before the client leaves
 	if err != nil {
 		return
 	}
@@ -273,7 +266,7 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	modes := []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}
 	odds, behave := 0.02, o.service.Behave // of each mode
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // it is asked once a payment, as a rule
+		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // mostly one request for each payment
 	}
 	o.mu.Lock()
 	switch key, ours := strings.CutPrefix(r.URL.Path, effectPost.Path); {

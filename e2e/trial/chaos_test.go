@@ -26,7 +26,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// failure is what fails of a part of a trial.
+// failure returns the errors of a part of a trial.
 func failure(t *testing.T, part func(*run)) error {
 	t.Helper()
 	return (&run{ctx: t.Context(), seed: 1, out: io.Discard}).perform(part)
@@ -49,20 +49,18 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 		cycles              []int64
 		lost, doubled, late int
 	}{
-		"one effect, recorded, is as it should be":           {1, good, nil, 0, 0, 0},
-		"an answer that was lost with its worker is nothing": {1, fate{}, nil, 0, 0, 0},
-		"no effect is a loss":                                {0, good, nil, 1, 0, 0},
-		"an effect without a record is a loss, since it may be repeated": {
-			1, fate{unrecorded: true}, nil, 1, 0, 0,
-		},
-		"two effects are a double":                          {2, good, nil, 0, 1, 0},
-		"two deliveries that claim the effect are a double": {1, fate{claims: 2}, nil, 0, 1, 0},
-		"a rising sequence is in order":                     {1, good, []int64{1, 2, 3}, 0, 0, 0},
-		"so are repetitions, wherever they are":             {1, good, []int64{1, 1, 2, 1, 2, 3, 2}, 0, 0, 0},
-		"a gap is counted as a loss":                        {1, good, []int64{1, 3}, 0, 0, 0},
-		"one that comes after a later one is late":          {1, good, []int64{2, 1, 3}, 0, 0, 1},
-		"so is each": {1, good, []int64{3, 1, 2}, 0, 0, 2},
-		"one that comes late and then again is late once": {1, good, []int64{2, 1, 1}, 0, 0, 1},
+		"one effect with a record is correct":        {1, good, nil, 0, 0, 0},
+		"a killed worker need not claim its effect":  {1, fate{}, nil, 0, 0, 0},
+		"no effect is a loss":                        {0, good, nil, 1, 0, 0},
+		"an effect without a record may be repeated": {1, fate{unrecorded: true}, nil, 1, 0, 0},
+		"two effects are a double":                   {2, good, nil, 0, 1, 0},
+		"two deliveries that claim are a double":     {1, fate{claims: 2}, nil, 0, 1, 0},
+		"a rising sequence is in order":              {1, good, []int64{1, 2, 3}, 0, 0, 0},
+		"repetitions anywhere are in order":          {1, good, []int64{1, 1, 2, 1, 2, 3, 2}, 0, 0, 0},
+		"a gap is not out of order":                  {1, good, []int64{1, 3}, 0, 0, 0},
+		"an event after a later one is out of order": {1, good, []int64{2, 1, 3}, 0, 0, 1},
+		"two events after a later one are two":       {1, good, []int64{3, 1, 2}, 0, 0, 2},
+		"an event twice after a later one is one":    {1, good, []int64{2, 1, 1}, 0, 0, 1},
 	} {
 		one := &event{id: "e1"}
 		effects := slices.Repeat([]*event{one}, test.times)
@@ -75,13 +73,13 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 		require.Equal(t, v.ok(), len(v.broken) == 0, name)
 		require.Equal(t, v.ok(), judged(t, v) == nil, name)
 	}
-	require.Error(t, judged(t, &verdict{name: armCheckThenAct, control: true, lost: 3}),
-		"a control that doubles nothing")
-	require.NoError(t, judged(t, &verdict{name: armCheckThenAct, control: true, doubled: 1},
-		&verdict{name: armTx}))
+	control := &verdict{name: armCheckThenAct, control: true, lost: 3}
+	require.Error(t, judged(t, control), "a control that doubles nothing")
+	control.doubled = 1
+	require.NoError(t, judged(t, control, &verdict{name: armTx}))
 }
 
-// post posts to what is outside, signed.
+// post sends a signed request.
 func (o *outside) post(r *run, path, key, body string) {
 	signer := filetest.Must(signature.NewSigner(signature.Generic, chaosSecret))(r)
 	request := httptest.NewRequestWithContext(r.ctx, http.MethodPost, path, strings.NewReader(body))
@@ -107,79 +105,88 @@ func entryOf(r *run, e *event) store.Write {
 	return writes[0]
 }
 
-// What an arm counts besides: nothing here has a record, so that each of its own events is lost.
-func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
+// scene is a short plan of one arm, with all that it may affect.
+type scene struct {
+	*run
+	events []*event
+	*outside
+	broker *standin.Broker
+	store  store.Store
+}
+
+func (s scene) publish(topic, key, body string, values ...any) {
+	m := contract.Message{Data: fmt.Appendf(nil, body, values...), OrderingKey: key}
+	s.must(filetest.ErrorOf(s.broker.Publish(s.ctx, topic, m)))
+}
+
+// postJournal posts two entries, and publishes one message for the first and two for the second.
+func (s scene) postJournal() {
+	for id, e := range map[string]*event{"m1": s.events[0], "m2": s.events[1], "m3": s.events[1]} {
+		s.publish(posted, "", `{"id":%q,"data":{"event_id":%q}}`, id, e.id)
+	}
+	storetest.Put(s, s.store, entryOf(s.run, s.events[0]), entryOf(s.run, s.events[1]))
+}
+
+func (s scene) sealJournal() {
+	s.postJournal()
+	sealer := seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: time.Now}
+	s.must(filetest.ErrorOf(sealer.Run(s.ctx)))
+}
+
+// No event here has a record, so that each of the arm's own nine is lost.
+func TestLossesDoublesAndDisorderOfAnArmAreCounted(t *testing.T) {
 	t.Parallel()
-	posts := func(r *run, p *plan, _ *outside, b *standin.Broker, db store.Store) {
-		for _, message := range []struct{ id, event string }{
-			{"m1", p.events[0].id}, {"m2", p.events[1].id}, {"m3", p.events[1].id},
-		} {
-			data := fmt.Appendf(nil, `{"id":%q,"data":{"event_id":%q}}`, message.id, message.event)
-			r.must(filetest.ErrorOf(b.Publish(r.ctx, posted, contract.Message{Data: data})))
-		}
-		storetest.Put(r, db, entryOf(r, p.events[0]), entryOf(r, p.events[1]))
-	}
-	seals := func(r *run, db store.Store) {
-		sealer := seal.Sealer{Store: db, Origins: sealtest.Trusting{}, Now: time.Now}
-		r.must(filetest.ErrorOf(sealer.Run(r.ctx)))
-	}
 	for name, test := range map[string]struct {
 		arm     string
-		happens func(*run, *plan, *outside, *standin.Broker, store.Store)
-		want    [][3]int // lost, doubled and out of order, of the arm and of what it tells
+		happens func(scene)
+		want    [][3]int // lost, doubled and out of order, of the arm and of its messages and seals
 	}{
 		"messages of the outbox: one never published, one published twice, and late": {
-			armTxOrdered, func(r *run, p *plan, _ *outside, b *standin.Broker, _ store.Store) {
-				for _, message := range []struct {
-					id string
-					of *event
-				}{{"m2", p.events[1]}, {"m1", p.events[0]}, {"m1", p.events[0]}, {"m2-again", p.events[1]}} {
-					data := fmt.Appendf(nil, `{"id":%q,"payload":{"event_id":%q}}`, message.id, message.of.id)
-					_, err := b.Publish(r.ctx, outbox, contract.Message{Data: data, OrderingKey: message.of.key})
-					r.must(err)
+			armTxOrdered, func(s scene) {
+				for _, id := range []string{"1", "0", "0", "1-again"} {
+					of := s.events[id[0]-'0']
+					s.publish(outbox, of.key, `{"id":%q,"payload":{"event_id":%q}}`, id, of.id)
 				}
 			}, [][3]int{{9, 0, 0}, {7, 1, 1}},
 		},
 		"a payment that is refunded twice, for each of its events": {
-			armRefunds, func(r *run, p *plan, o *outside, _ *standin.Broker, _ store.Store) {
-				for _, e := range []*event{p.events[0], p.events[perPayment], p.events[perPayment], p.events[perPayment+1]} {
-					o.post(r, standin.RefundsPath, e.id, fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":%q}`,
-						e.id, e.key))
+			armRefunds, func(s scene) {
+				for _, i := range []int{0, perPayment, perPayment, perPayment + 1} {
+					e := s.events[i]
+					refund := fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":%q}`, e.id, e.key)
+					s.post(s.run, standin.RefundsPath, e.id, refund)
 				}
 			}, [][3]int{{9, perPayment, 0}},
 		},
-		"an attempt that posts again without asking": {
-			armLeasedOrdered, func(r *run, p *plan, o *outside, _ *standin.Broker, _ store.Store) {
-				for _, e := range []*event{p.events[0], p.events[1], p.events[1]} {
-					key := handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)
-					o.post(r, effectPost.Path, key,
-						fmt.Sprintf(`{"event_id":%q,"source_event_id":%q,"action":"a","subscription_id":"s"}`, key, e.id))
+		"an attempt that posts again without reconciling": {
+			armLeasedOrdered, func(s scene) {
+				for _, i := range []int{0, 1, 1} {
+					id := s.events[i].id
+					key := handler.CalleeKey(armLeasedOrdered, contract.DefaultTenant, id)
+					s.post(s.run, effectPost.Path, key,
+						fmt.Sprintf(`{"event_id":%q,"source_event_id":%q,"action":"a","subscription_id":"s"}`, key, id))
 				}
 			}, [][3]int{{9, 1, 0}},
 		},
-		"entries that nobody has sealed": {armJournal, posts, [][3]int{{9, 0, 0}, {7, 1, 0}, {2, 0, 0}}},
-		"entries that are sealed": {
-			armJournal, func(r *run, p *plan, _ *outside, b *standin.Broker, db store.Store) {
-				posts(r, p, nil, b, db)
-				seals(r, db)
-			}, [][3]int{{9, 0, 0}, {7, 1, 0}, {0, 0, 0}},
+		"entries that nobody has sealed": {
+			armJournal, scene.postJournal, [][3]int{{9, 0, 0}, {7, 1, 0}, {2, 0, 0}},
 		},
+		"entries that are sealed": {armJournal, scene.sealJournal, [][3]int{{9, 0, 0}, {7, 1, 0}, {0, 0, 0}}},
 		"an entry that was changed": {
-			armJournal, func(r *run, p *plan, _ *outside, b *standin.Broker, db store.Store) {
-				posts(r, p, nil, b, db)
-				seals(r, db)
+			armJournal, func(s scene) {
+				s.sealJournal()
 				more := map[string]int64{"more": 1}
-				storetest.Put(r, db, store.Increment(entryOf(r, p.events[0]).Key, more, nil))
+				storetest.Put(s, s.store, store.Increment(entryOf(s.run, s.events[0]).Key, more, nil))
 			}, [][3]int{{9, 0, 0}, {7, 1, 0}, {0, 1, 0}},
 		},
 	} {
 		require.NoError(t, failure(t, func(r *run) {
 			of := filetest.Must(chosen(test.arm))(r)
-			db := r.temporary()
-			o, b, p := newOutside(r), newBroker(r), draw(r, of, 9)
-			o.mend()
-			test.happens(r, p, o, b, db)
-			verdicts := count(r, db, o, b, &e2e.Log{}, p, of)
+			p := draw(r, of, 9)
+			s := scene{r, p.events, newOutside(r), newBroker(r), r.temporary()}
+			s.mend()
+			test.happens(s)
+			verdicts := count(r, s.store, s.outside, s.broker, &e2e.Log{}, p, of)
 			require.Equal(r, test.want, filetest.Map(verdicts, func(v *verdict) [3]int {
 				return [3]int{v.lost, v.doubled, v.outOfOrder}
 			}), name)
@@ -190,14 +197,12 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
 	planned := func(seed uint64) (p *plan) {
-		require.NoError(t, (&run{ctx: t.Context(), seed: seed, out: io.Discard}).perform(func(r *run) {
-			p = draw(r, arms, 4000)
-		}))
+		r := &run{ctx: t.Context(), seed: seed, out: io.Discard}
+		require.NoError(t, r.perform(func(r *run) { p = draw(r, arms, 4000) }))
 		return p
 	}
 	p := planned(7)
-	require.True(t, reflect.DeepEqual(p, planned(7)),
-		"require.Equal would take minutes to show where they differ")
+	require.True(t, reflect.DeepEqual(p, planned(7)), "require.Equal would take minutes to show a difference")
 	require.False(t, reflect.DeepEqual(p, planned(8)))
 
 	published, highest := map[*event]int{}, map[string]int64{}

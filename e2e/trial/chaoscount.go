@@ -18,10 +18,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// fate is what has become of an event, beside its effects.
+// fate is what the records and logs say of an event.
 type fate struct {
 	unrecorded bool
-	// claims counts the answers by which the event was processed; that of a killed worker may be missing.
+	// claims counts the answers that say processed; that of a killed worker may be missing.
 	claims int
 }
 
@@ -42,7 +42,7 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// verdictOn counts what became of events. Out of order are those that first come after a later one.
+// verdictOn counts events by outcome. An event is out of order if its first effect follows a later event's.
 func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
 	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
 	times, highest := map[*event]int{}, map[string]int64{}
@@ -65,7 +65,7 @@ func verdictOn(name string, a *arm, events, effects []*event, known map[*event]f
 	return v
 }
 
-// judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
+// judge fails the run where a promise is broken, or the control that doubles was not noticed.
 func judge(r *run, verdicts []*verdict) {
 	rows := r.table("arm", "events", "lost", "doubled", "out of order")
 	for _, v := range verdicts {
@@ -102,7 +102,7 @@ func count(
 		}
 	}
 	applied := map[string]bool{}
-	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
+	for _, d := range o.service.Deliveries() { // the first that is forgotten was applied
 		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
 			effect(d.EventID)
 			applied[d.EventID] = true
@@ -133,9 +133,9 @@ func count(
 		of := fate{unrecorded: record.Status != dedupe.Completed, claims: claims[e.id]}
 		more := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
 		switch {
-		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
+		case e.arm.name == armRefunds: // each payment is refunded once, whichever event it was for
 			more, of.unrecorded = o.gateway.Refunded(e.key), of.unrecorded || !refunded[e.key]
-		case e.arm.control: // its records and answers say nothing about its own effect
+		case e.arm.control: // its records and answers do not cover its effect
 			of = fate{}
 		}
 		known[e] = of
@@ -158,7 +158,7 @@ func count(
 	return verdicts
 }
 
-// published are the events that messages are about, in their order. The same message may come again.
+// published are the events of messages, in their order, each message once.
 func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
 	known := map[string]bool{}
 	for _, m := range messages {
@@ -169,7 +169,7 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 		r.must(json.Unmarshal(m.Data, &body))
 		e := planned[body.Payload.EventID+body.Data.EventID]
 		if e == nil {
-			r.Fatalf("a message about what is no event of the plan: %s", body.ID)
+			r.Fatalf("a message about no event of the plan: %s", body.ID)
 		}
 		if !known[e.id+" "+body.ID] {
 			about = append(about, e)
@@ -179,10 +179,10 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 	return about
 }
 
-// verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
+// verify verifies the books: it counts each finding, and a sum other than that of the entries, as doubled.
 func (v *verdict) verify(r *run, s store.Store) {
-	for _, found := range filetest.Must(sealtest.Findings(r.ctx,
-		seal.Verifier{From: s, Origins: sealtest.Trusting{}}))(r) {
+	verifier := seal.Verifier{From: s, Origins: sealtest.Trusting{}}
+	for _, found := range filetest.Must(sealtest.Findings(r.ctx, verifier))(r) {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if v.events == 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,8 +38,6 @@ type arm struct {
 	// handler is the catalog's entry; without a name it is the worker's handler of the arm's name.
 	handler catalog.Handler
 	batch   catalog.Batch
-	// body is that of an event's message.
-	body func(*event) contract.Body
 }
 
 const (
@@ -55,30 +52,18 @@ const (
 
 // arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
 var arms = []*arm{
-	{name: armTx, body: envelope(chaosEvent)},
+	{name: armTx},
+	{name: armTxOrdered, ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
+	{name: "leased", handler: catalog.Handler{Post: effectPost}},
+	{name: armLeasedOrdered, ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{
-		name: armTxOrdered, body: envelope(chaosEvent), ordered: true,
-		handler: catalog.Handler{Emits: []string{outbox}},
-	},
-	{name: "leased", body: envelope(chaosEvent), handler: catalog.Handler{Post: effectPost}},
-	{
-		name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true,
-		handler: catalog.Handler{Post: effectPost},
-	},
-	{
-		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
+		name: "batched", batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
 		handler: catalog.Handler{Post: batchPost},
 	},
-	{
-		name: armRefunds, body: envelope("refund"),
-		handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}},
-	},
-	{
-		name: armJournal, body: invoice,
-		handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}},
-	},
-	{name: armCheckThenAct, body: envelope(chaosEvent), control: true},
-	{name: armMarkThenAct, body: envelope(chaosEvent), control: true},
+	{name: armRefunds, handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
+	{name: armJournal, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
+	{name: armCheckThenAct, control: true},
+	{name: armMarkThenAct, control: true},
 }
 
 // chosen are the arms of a list of names, separated by commas; empty: all.
@@ -96,11 +81,11 @@ func chosen(names string) ([]*arm, error) {
 
 const (
 	chaosEvent = "chaos.event"
-	// outbox and posted are the topics of what arms publish about their events.
+	// outbox and posted are the topics of the messages that arms emit.
 	outbox      = "chaos-outbox"
 	posted      = "chaos-posted"
 	chaosSecret = "the-secret-of-what-chaos-calls"
-	// effects and gateway are the targets. An answer of theirs is waited for longer than a lease.
+	// effects and gateway are the targets. Waiting for their answers may take longer than a lease.
 	effects      = "effects"
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
@@ -111,23 +96,13 @@ const (
 )
 
 var (
-	// effectPost asks before it posts again.
+	// effectPost reconciles before it posts again.
 	effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
 	batchPost  = catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}
 )
 
-// happened is when everything happened that the events tell of.
+// happened is the time of all events.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-// envelope is an event about a subscription, or the payment of a refund.
-func envelope(action string) func(*event) contract.Body {
-	return func(e *event) contract.Body {
-		return contract.Of(&contract.Envelope{
-			ID: e.id, Action: action, CreatedAt: happened.Format(time.RFC3339),
-			Payload: contract.Payload{SubscriptionID: e.key, PaymentID: e.key},
-		})
-	}
-}
 
 // Each invoice is paid with 12.50, in cents.
 const (
@@ -135,11 +110,20 @@ const (
 	cents    = 1250
 )
 
-func invoice(e *event) contract.Body {
-	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"12.50","currency":"` + currency + `"}`)
-	return contract.Of(&contract.Event{
-		ID: e.id, Type: "billing.invoice.paid", Timestamp: happened.Format(time.RFC3339), Version: 1, Data: paid,
-	})
+// body is that of an event's message: of a paid invoice, a refund, or something about a subscription.
+func (a *arm) body(e *event) contract.Body {
+	at, action := happened.Format(time.RFC3339), chaosEvent
+	switch a.name {
+	case armJournal:
+		paid := fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`, e.key, currency)
+		return contract.Of(&contract.Event{
+			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
+		})
+	case armRefunds:
+		action = "refund"
+	}
+	of := contract.Payload{SubscriptionID: e.key, PaymentID: e.key}
+	return contract.Of(&contract.Envelope{ID: e.id, Action: action, CreatedAt: at, Payload: of})
 }
 
 // queue is the arm's own. Attempts are not limited: a dead letter would be a loss.
@@ -161,10 +145,10 @@ func (a *arm) queue() catalog.Queue {
 	return q
 }
 
-// outsideVariable is the URL of what is outside, which the trial serves to this program as chaos' worker.
+// outsideVariable has the URL of the services that the trial serves, and makes this program chaos' worker.
 const outsideVariable = "CHAOS_OUTSIDE"
 
-// work is the worker of chaos: that of cmd/worker, with the queues of the arms.
+// work runs the worker of cmd/worker with the queues of the arms.
 func work(r *run, outsideURL string) {
 	verifier := filetest.Must(auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true}))(r)
 	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
@@ -200,8 +184,7 @@ func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 }
 
-// effectsOf counts the effects of an event, or has those of a key in order; marksOf are the marks of
-// controls.
+// effectsOf counts the effects of an event, or lists those of a key; marksOf has the controls' marks.
 const (
 	effectsOf = "chaosEffects"
 	marksOf   = "chaosMarks"
@@ -209,7 +192,7 @@ const (
 
 var applied = handler.Effect{Result: "applied"}
 
-// tx counts the event without a read. Only the record that is committed with it keeps it from counting twice.
+// tx counts the event without a read: only the record of the same commit keeps it from counting twice.
 func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event)
 }
@@ -233,8 +216,7 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	}, stall(ctx, event)
 }
 
-// checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between
-// two.
+// checkThenAct and markThenAct take steps that are right alone and wrong together: no commit joins them.
 func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	marked, err := store.Find(ctx, h.store, markOf(event))
 	if err == nil && marked.Version == 0 {
@@ -258,7 +240,7 @@ var done = map[string]any{"done": true}
 
 func markOf(event handler.Event) store.Key { return store.Key{Collection: marksOf, ID: event.ID} }
 
-// act counts the event, and then commits what follows.
+// act counts the event, and then commits the other writes.
 func (h handlers) act(ctx context.Context, event handler.Event, follows ...store.Write) error {
 	err := stall(ctx, event)
 	for _, write := range append([]store.Write{once(event)}, follows...) {

@@ -29,7 +29,7 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// drill is a night on call by the runbook, with bin/billhook alone. It fails unless all ends processed.
+// drill handles incidents by the runbook, with bin/billhook alone. It fails unless all events end processed.
 func drill(flags *flag.FlagSet) func(*run) {
 	stack := flags.String("stack", "emulators", "what it runs on: emulators, or dev for the stand-ins")
 	return func(r *run) {
@@ -51,7 +51,6 @@ func drill(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// program is bin/billhook, built for the run.
 func (r *run) program() string {
 	folder := r.TempDir()
 	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/billhook"))
@@ -63,20 +62,19 @@ type night struct {
 	binary string
 }
 
-// incident is what wakes somebody, and the way back to normal.
+// incident is an alert on a queue: what raises it, and what removes its cause.
 type incident struct {
 	name, queue string
-	// provoke brings it about, with so many events.
+	// provoke raises the alert, with so many events.
 	events  int
 	provoke func(*night)
 	// reason is that of the dead letters.
 	reason string
-	// mend removes the cause, which a dead letter has named.
+	// mend removes the cause that a dead letter names.
 	mend func(*night, deadletters.Kept)
 	why  string
 }
 
-// incidents are those of the night, on a catalog's queues. Each has a cause of its own and the same way back.
 func incidents(c *catalog.Catalog) []incident {
 	orders, _ := c.HandledBy("points.credit")
 	updates, _ := c.EmitsTo("subscriptions.record")
@@ -93,8 +91,7 @@ func incidents(c *catalog.Catalog) []incident {
 			},
 		},
 		{
-			name: "failing service", queue: updates.ID, reason: "callee_failed_503",
-			why: "the service is back", events: 1,
+			name: "failing service", queue: updates.ID, reason: "callee_failed_503", why: "it is back", events: 1,
 			provoke: func(n *night) {
 				n.must(n.Service.Behave("", standin.Fail, 1000))
 				n.ask(nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.webhookURL)
@@ -104,7 +101,7 @@ func incidents(c *catalog.Catalog) []incident {
 	}
 }
 
-// handle provokes an incident, follows the runbook, and returns the seconds from the alert to each step.
+// handle provokes an incident, follows the runbook, and returns a row with the seconds from the alert.
 func (n *night) handle(i incident) (row []any) {
 	i.provoke(n)
 	n.until("an alert", often, func() bool { return n.alert(i.queue) })
@@ -114,8 +111,8 @@ func (n *night) handle(i incident) (row []any) {
 	n.printf("   ALERT on %s\n", i.queue)
 
 	var deadLetters console.List[deadletter.Item]
-	n.repeat(&deadLetters, func() bool { return len(deadLetters.Items) == i.events }, "dlq", "ls", i.queue,
-		"--reason", i.reason)
+	all := func() bool { return len(deadLetters.Items) == i.events }
+	n.repeat(&deadLetters, all, "dlq", "ls", i.queue, "--reason", i.reason)
 	done()
 
 	var deadLetter deadletters.Kept
@@ -132,9 +129,9 @@ func (n *night) handle(i incident) (row []any) {
 
 	n.ask(nil, "events", "try", deadLetter.EventID, "--queue", i.queue)
 	n.ask(nil, "dlq", "replay", i.queue, "--reason", i.reason, "--why", i.why, "--yes")
+	completed := func() bool { return event.Status == dedupe.Completed }
 	for _, l := range deadLetters.Items {
-		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID,
-			"--queue", i.queue)
+		n.repeat(&event, completed, "events", "show", l.EventID, "--queue", i.queue)
 	}
 	done()
 	n.until("the end of the alert", often, func() bool { return !n.alert(i.queue) })
@@ -149,11 +146,11 @@ func (n *night) alert(queue string) bool {
 	})
 }
 
-// repeat runs a command until its answer is as it should be, and prints it once.
-func (n *night) repeat(answer any, so func() bool, arguments ...string) {
+// repeat runs a command until its answer meets a condition, and prints the command once.
+func (n *night) repeat(answer any, met func() bool, arguments ...string) {
 	n.show(arguments)
 	n.until(strings.Join(arguments, " "), often, func() bool {
-		return n.quietly(answer, arguments...) == nil && so()
+		return n.quietly(answer, arguments...) == nil && met()
 	})
 }
 

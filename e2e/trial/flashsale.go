@@ -27,16 +27,13 @@ import (
 func flashsale(flags *flag.FlagSet) func(*run) {
 	many := flags.Int("orders", 3000, "how many orders come at once")
 	pieces := flags.Int("pieces", 100, "how many pieces there are")
-	killsEvery := flags.Duration("kills-every", time.Second,
-		"how often a worker is killed, on average; 0: never")
+	every := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average; 0: never")
 	return func(r *run) {
 		shipped := catalogtest.Shipped()
 		taker, _ := shipped.HandledBy("orders.create")
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
-		m := &market{
-			deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID,
-		}
+		m := &market{deploy(r, taker.ID, fanOut.ID, sender.ID), *many, *pieces, taker.ID}
 		stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
 		pieces := int64(m.pieces)
 		set := orders.SetStock{Available: &pieces}
@@ -44,21 +41,21 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		by := audit.Author{Proof: audit.Identity, Name: "flashsale"}
 		m.must(filetest.ErrorOf(stock.Set(m.ctx, by, set)))
 		began := time.Now()
-		tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
+		done := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
 		m.beside(func() {
 			m.pay()
-			tell("every order had ended")
+			done("every order had ended")
 		}, func(context.Context) {
 			m.forEach(m.orders, 128, m.order)
-			tell("the webhook service had taken all")
+			done("the webhook service had accepted all")
 		},
-			func(ctx context.Context) { m.rage(ctx, *killsEvery) },
+			func(ctx context.Context) { m.rage(ctx, *every) },
 			func(ctx context.Context) { m.schedule(ctx, time.Second) })
 		ended := m.count()
 		wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
 		m.settle(m.store, func() bool { return m.notified().total() >= wanted })
-		tell("every buyer was notified")
-		m.tellOthers()
+		done("every buyer was notified")
+		m.printFailures()
 		found := m.count()
 		r.printf("%s\n", found)
 		m.judge(r, found)
@@ -79,21 +76,21 @@ func (m *market) taken() []orders.Order {
 
 func (m *market) order(i int) {
 	id := fmt.Sprintf("order-%05d", i)
-	m.tell("created-"+id, "order.created", fmt.Sprintf(
-		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,`+
-			`"quantity":1}]}`, id, i, onSale))
+	items := fmt.Sprintf(`[{"product_id":%q,"quantity":1}]`, onSale)
+	m.produce("created-"+id, "order.created", fmt.Sprintf(
+		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":%s}`, id, i, items))
 }
 
-func (m *market) tell(id, eventType, data string) {
+func (m *market) produce(id, eventType, data string) {
 	body := fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":%q,"producer":"shop","data":%s}`,
 		id, eventType, time.Now().UTC().Format(time.RFC3339), data)
 	m.send(id, func() (e2e.Answer, error) { return e2e.Produce(m.ctx, m.webhookURL, "/queues/"+m.queue, body) })
 }
 
-// pay pays once for each order that waits for its payment, until every order has ended.
+// pay pays each order that waits for its payment once, until every order has ended.
 func (m *market) pay() {
 	paid := map[string]bool{}
-	// The emulator of Firestore reads all orders at each look, in the time of the workers.
+	// Each poll has Firestore's emulator read all orders, which slows the workers down.
 	m.until("every order to end", time.Second, func() bool {
 		ended := 0
 		for _, o := range m.taken() {
@@ -101,8 +98,8 @@ func (m *market) pay() {
 			case o.State == orders.OrderConfirmed || o.State == orders.OrderCancelled:
 				ended++
 			case o.State == orders.PaymentInitiated && !paid[o.ID]:
-				m.tell("paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`,
-					o.ID, o.ID))
+				of := fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%[1]s"}`, o.ID)
+				m.produce("paid-"+o.ID, "order.payment_confirmed", of)
 				paid[o.ID] = true
 			}
 		}
@@ -110,7 +107,7 @@ func (m *market) pay() {
 	})
 }
 
-// wanted is how many notifications there should be, by type, of so many confirmed and cancelled orders.
+// wanted is how many notifications so many confirmed and cancelled orders need, by type.
 func (m *market) wanted(confirmed, cancelled int) counts {
 	wanted := counts{}
 	for eventType, n := range map[string]int{"order.confirmed": confirmed, "order.cancelled": cancelled} {
@@ -160,7 +157,6 @@ func (m *market) count() counts {
 	return found
 }
 
-// judge fails the run where anything else has become of the sale than what must.
 func (m *market) judge(r *run, found counts) {
 	sold := min(m.pieces, m.orders)
 	must := m.wanted(sold, m.orders-sold)

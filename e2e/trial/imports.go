@@ -28,34 +28,33 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, each import killed twice. A
-// message needs an id of its own: the importer's tests have those without.
+// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, each import killed twice. Each
+// message has an id of its own; the importer's tests cover those without.
 //
-// It fails unless each message was handled once, none before its time, and none is left behind.
+// It fails unless each message was handled once, none before it was due, and none is left behind.
 func imports(flags *flag.FlagSet) func(*run) {
 	messages := flags.Int("messages", 1_000, "how many messages are imported of each kind")
 	return func(r *run) {
 		binary := r.program()
 		var all sync.WaitGroup
-		for name, fill := range map[string]func(*system){
-			"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres,
-		} {
+		fills := map[string]func(*system){"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres}
+		for name, fill := range fills {
 			all.Go(func() { r.part(name, func(r *run) { move(r, binary, name, *messages, fill) }) })
 		}
 		all.Wait()
 	}
 }
 
-// system is an old one, with messages that an import moves.
+// system is the one to import from.
 type system struct {
 	*run
 	// many messages are put into it, of which each tenth is due later than the import takes.
 	many int
 	due  time.Time
 
-	address string // as the import's environment has it
+	address string // as NAME=value for the import
 	queues  []string
-	// queue takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
+	// queue takes its messages. ids has the time at which each event is due; zero: at once.
 	queue catalog.Queue
 	ids   map[string]time.Time
 	rest  func() int
@@ -71,7 +70,7 @@ func (s *system) takes(eventType, path string) {
 	s.queue = c.Queues[i]
 }
 
-// holds puts the messages, numbered from 1, whose ids have a form.
+// holds puts the messages, numbered from 1, with ids of a form.
 func (s *system) holds(form string, put func(i int, id string, later bool)) {
 	for i := 1; i <= s.many; i++ {
 		id, later := fmt.Sprintf(form, i), i%10 == 0
@@ -83,7 +82,7 @@ func (s *system) holds(form string, put func(i int, id string, later bool)) {
 }
 
 func move(r *run, binary, name string, many int, fill func(*system)) {
-	// A store without a sync for each commit: no process that writes to it is killed here.
+	// It does not sync each commit: no process that writes to it is killed here.
 	documents := r.temporary()
 	e := embed(r, devstack.Config{
 		Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents },
@@ -112,7 +111,7 @@ func move(r *run, binary, name string, many int, fill func(*system)) {
 
 const never = -1
 
-// drain runs an import, and kills it after so many requests, the last of which it has not learned of.
+// drain runs an import, and kills it before it gets the answer to a request of that number.
 func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	at := filetest.Must(url.Parse(to.webhookURL))(to)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))
@@ -133,14 +132,14 @@ func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	command := exec.CommandContext(life, binary, arguments...)
 	command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret, s.address}
 	said, err := command.CombinedOutput()
-	if killed := err != nil && err.Error() == "signal: killed"; killed != (kill != never) ||
-		err != nil && !killed {
+	killed := err != nil && err.Error() == "signal: killed"
+	if killed != (kill != never) || err != nil && !killed {
 		to.Fatalf("the import has ended otherwise, %w: %s", err, said)
 	}
 	return string(said)
 }
 
-// check compares with the messages when the service handled each, by the key that it knows.
+// check requires that each message was handled once, and not before it was due.
 func (s *system) check(r *run, handled map[string][]time.Time) {
 	if len(handled) != len(s.ids) {
 		r.broken("%d events were handled of %d messages", len(handled), len(s.ids))
@@ -150,7 +149,7 @@ func (s *system) check(r *run, handled map[string][]time.Time) {
 		case len(times) != 1:
 			r.broken("%s was handled %d times", id, len(times))
 		case times[0].Before(due):
-			r.broken("%s was handled %s before its time", id, due.Sub(times[0]))
+			r.broken("%s was handled %s before it was due", id, due.Sub(times[0]))
 		}
 	}
 }
@@ -161,9 +160,8 @@ func fillRedis(s *system) {
 	s.takes("upgrade", "/v1/plan-changes")
 	name := s.queue.Alias
 	s.holds("plan-%d", func(i int, id string, later bool) {
-		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,`+
-			`"created_at":"2026-11-01T00:00:00.123456","attempts":1,`+
-			`"payload":{"subscription_id":"s%d"}}`, id, i)
+		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,"attempts":1,`+
+			`"created_at":"2026-11-01T00:00:00.123456","payload":{"subscription_id":"s%d"}}`, id, i)
 		switch {
 		case later:
 			do("ZADD", name+":delayed", s.due.Unix(), body)
@@ -193,11 +191,8 @@ func fillRabbitMQ(s *system) {
 	s.must(filetest.ErrorOf(channel.QueueDeclare(name, true, false, false, false, nil)))
 	s.must(channel.Tx())
 	s.holds("plan-%d", func(i int, id string, later bool) {
-		m := amqp.Publishing{
-			DeliveryMode: amqp.Persistent,
-			Body: fmt.Appendf(nil,
-				`{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i),
-		}
+		body := fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)
+		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body}
 		if later {
 			m.Timestamp, m.Headers = s.due.Add(-time.Hour), amqp.Table{"x-delay": int32(time.Hour.Milliseconds())}
 		}
@@ -206,7 +201,7 @@ func fillRabbitMQ(s *system) {
 	s.must(channel.TxCommit())
 	s.rest = func() int {
 		var queue amqp.Queue
-		for range 100 { // the broker counts what a connection that is gone gives back
+		for range 100 { // until the broker counts the messages of a lost connection again
 			queue = filetest.Must(channel.QueueDeclarePassive(name, true, false, false, false, nil))(s)
 		}
 		return queue.Messages
@@ -217,12 +212,16 @@ func fillPostgres(s *system) {
 	connection, address := importertest.Postgres(s)
 	s.address = "DATABASE_URL=" + address
 	s.takes("quota_warning", "/v1/quota-warnings")
-	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `CREATE TABLE event_queue (
-		id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20), status varchar(20),
-		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)))
-	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
-		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
-			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())))
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `CREATE TABLE event_queue (id serial PRIMARY KEY,
+		type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20), status varchar(20),
+		attempts integer, max_attempts integer, next_retry_at timestamp, error text,
+		created_at timestamp, updated_at timestamp, processed_at timestamp)`)))
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `INSERT INTO event_queue
+		(type, payload, priority, status, attempts, max_attempts, created_at, updated_at, next_retry_at)
+		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal',
+			'pending', 1, 5, now(), now(),
+			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END
+		FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())))
 	s.holds("event_queue-%d", func(int, string, bool) {})
 	s.rest = func() (left int) {
 		s.must(connection.QueryRow(s.ctx, `SELECT count(*) FROM event_queue WHERE status <> 'moved'`).Scan(&left))

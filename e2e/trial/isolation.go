@@ -25,8 +25,8 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or its flood, costs the other queues of the same worker, beside
-// the same load with a target that behaves. It fails where a payment event was not posted exactly once.
+// isolation measures what one queue's target, or its flood, costs the other queues of the same worker,
+// compared with a target that behaves. It fails where a payment event was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
@@ -41,12 +41,12 @@ func isolation(flags *flag.FlagSet) func(*run) {
 				r.part(row.name, func(r *run) { beside = measure(r, row.target, *events, *rate, row.perEvent) })
 				with, without = append(with, beside), append(without, alone)
 			}
-			rows(tell(row.name, with, without)...)
+			rows(compared(row.name, with, without)...)
 		}
 	}
 }
 
-// beside is one comparison: a target, and how many events it gets for each payment, beside one that behaves.
+// beside is one comparison: a target, and how many events it gets for each payment, with one that behaves.
 type beside struct {
 	name             string
 	target, behaving http.HandlerFunc
@@ -59,11 +59,9 @@ func besides() []beside {
 	all := []beside{
 		{name: "hangs", target: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		{name: "trickles headers", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ") })},
-		{
-			name: "trickles a body", target: raw(func(c net.Conn) {
-				trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-			}),
-		},
+		{name: "trickles a body", target: raw(func(c net.Conn) {
+			trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+		})},
 		{name: "answers 1 GB", target: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1073741824")
 			chunk := make([]byte, 64<<10)
@@ -88,7 +86,7 @@ func behaves(takes time.Duration) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) { <-time.After(takes) }
 }
 
-// raw is a target that answers a request in its own way, and closes the connection.
+// raw is a target that writes to a request's connection, and closes it.
 func raw(answer func(net.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
@@ -108,8 +106,8 @@ func trickle(c net.Conn, first string) {
 // figures are requests to the other target, the payments' p99 in ms, and the largest heap and stacks in MB.
 type figures [3]float64
 
-// tell is a row: medians of the rounds and of their ratios, which one round that the machine disturbs leaves.
-func tell(name string, with, without []figures) (cells []any) {
+// compared is a row: medians of the rounds and of their ratios, which no single disturbed round changes.
+func compared(name string, with, without []figures) (cells []any) {
 	cells = []any{name}
 	median := func(of func(round int) float64) float64 {
 		var all []float64
@@ -122,9 +120,8 @@ func tell(name string, with, without []figures) (cells []any) {
 	for f, form := range []string{"%.0f", "%.1f ms", "%.1f MB"} {
 		cells = append(cells, fmt.Sprintf(form, median(func(i int) float64 { return with[i][f] })))
 		if f > 0 {
-			cells = append(cells, fmt.Sprintf("x %.2f", median(func(i int) float64 {
-				return with[i][f] / without[i][f]
-			})))
+			ratio := median(func(i int) float64 { return with[i][f] / without[i][f] })
+			cells = append(cells, fmt.Sprintf("x %.2f", ratio))
 		}
 	}
 	return cells
@@ -138,8 +135,8 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 	payments, _ = c.EmitsTo("subscriptions.record")
 	eventType = slices.Sorted(maps.Keys(payments.Handlers))[0]
 	entry, other := payments.Handlers[eventType], payments
-	other.ID, other.Alias, other.DeadLetter.Topic, other.DeadLetter.Aliases = otherQueue, "",
-		otherQueue+"-dlq", nil
+	other.ID, other.Alias = otherQueue, ""
+	other.DeadLetter.Topic, other.DeadLetter.Aliases = otherQueue+"-dlq", nil
 	kept := entry.Post.Target
 	target := c.Targets[kept]
 	c.Targets = map[string]catalog.Target{kept: target}
@@ -156,7 +153,7 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	c, payments, eventType := twoQueues()
 	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		_, _ = io.Copy(io.Discard, request.Body) // then the server sees that the other side has gone
+		_, _ = io.Copy(io.Discard, request.Body) // then the server notices when the other side has gone
 		asked.Add(1)
 		target(w, request)
 	}))
@@ -164,13 +161,13 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	e := embed(r, devstack.Config{Catalog: c, Drain: time.Millisecond, Targets: map[string]devstack.Address{
 		otherQueue: {URL: harm.URL, Secret: e2e.DeliverySecret},
 	}})
-	r.Cleanup(harm.CloseClientConnections) // what hangs ends
+	r.Cleanup(harm.CloseClientConnections) // a request that hangs ends
 	publish := func(topic, id string) {
-		key := "subscription-" + id
-		r.must(filetest.ErrorOf(e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
-			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z",
-			Payload: contract.Payload{SubscriptionID: key},
-		}), key))))
+		of := contract.Payload{SubscriptionID: "subscription-" + id}
+		body := contract.Of(&contract.Envelope{
+			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: of,
+		})
+		r.must(filetest.ErrorOf(e.Publisher.Publish(r.ctx, topic, r.message(body, of.SubscriptionID))))
 	}
 	var ended map[string]end
 	var took []time.Duration

@@ -1,9 +1,9 @@
-// Command trial tries whole Billhooks, each time in another way:
+// Command trial runs one trial of a whole Billhook:
 //
 //	go run ./e2e/trial load|chaos|soak|behind|isolation|books|flashsale|drill|imports [-flag value ...]
 //
-// It prints what it has counted and measured, and exits non-zero where a promise is broken, or a control,
-// which is wrong on purpose, goes unnoticed. A seed repeats what a trial plans; timing is up to the machine.
+// It prints counts and measurements, and exits non-zero where a promise is broken, or a control that is wrong
+// on purpose goes unnoticed. The same seed plans the same events; timing depends on the machine.
 package main
 
 import (
@@ -48,20 +48,11 @@ var trials = []struct {
 	of           func(*flag.FlagSet) func(*run)
 }{
 	{"load", "what events wait for at several rates, in a burst and in a stall, and two baselines", load},
-	{
-		"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail",
-		chaos,
-	},
+	{"chaos", "nothing is lost, doubled or out of order under kill -9, stalls and lost answers", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
-	{
-		"behind", "how long an order waits behind events that cannot be processed, with the catalog's waits and " +
-			"without", behind,
-	},
+	{"behind", "how long an order waits behind events that fail, with the catalog's limits and without", behind},
 	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
-	{
-		"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9",
-		flashsale,
-	},
+	{"flashsale", "a burst of orders sells out exactly and notifies each buyer once, under kill -9", flashsale},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},
 	{"drill", "a night on call by the runbook's commands alone, and what each step takes", drill},
 	{"imports", "messages of Redis, RabbitMQ and Postgres are moved once each, under kill -9", imports},
@@ -95,9 +86,9 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 	return errors.New(strings.Join(known, "\n"))
 }
 
-// run is to a trial what a *testing.T is to a test: what fails ends it, and what was started is closed.
+// run is to a trial what a *testing.T is to a test: a failure ends it, and its cleanups run.
 type run struct {
-	// ctx ends with the patience, and where something has failed that ends the trial.
+	// ctx ends with the patience, and with a failure that ends the trial.
 	ctx  context.Context
 	stop context.CancelFunc
 	seed uint64
@@ -106,17 +97,17 @@ type run struct {
 	mu       sync.Mutex
 	failures []error
 	cleanups []func()
-	// seen counts what has happened, for the report.
+	// seen counts events of the run, for the report.
 	seen counts
 }
 
-// patience is how long a trial may take, and grace how long it may then take to close what it has started.
+// patience is how long a trial may take, and grace how long its cleanups may take after that.
 const (
 	patience = 15 * time.Minute
 	grace    = 2 * time.Minute
 )
 
-// perform runs a trial, or a part of one. What it has started is closed in the end, also where closing fails.
+// perform runs a trial, or a part of one, and then all of its cleanups, also where one of them fails.
 func (r *run) perform(of func(*run)) error {
 	part := &run{seed: r.seed, out: r.out, seen: counts{}}
 	part.ctx, part.stop = context.WithCancel(r.ctx)
@@ -136,7 +127,7 @@ func (r *run) perform(of func(*run)) error {
 	return errors.Join(part.failures...)
 }
 
-// part is a part of the run with an end of its own. Where it fails, the run goes on, and fails in the end.
+// part performs a part of the run. Where it fails, the run continues, and fails in the end.
 func (r *run) part(name string, of func(*run)) {
 	if err := r.perform(of); err != nil {
 		r.Errorf("%s: %w", name, err)
@@ -149,7 +140,7 @@ func (r *run) printf(format string, values ...any) {
 	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
 }
 
-// saw counts what has happened.
+// saw counts an event for the report.
 func (r *run) saw(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +153,7 @@ func (r *run) Errorf(format string, values ...any) {
 	r.failures = append(r.failures, fmt.Errorf(format, values...))
 }
 
-// FailNow ends the trial, or what it does beside others.
+// FailNow ends the goroutine that calls it, and the run's context.
 func (r *run) FailNow() {
 	r.stop()
 	runtime.Goexit()
@@ -173,7 +164,7 @@ func (r *run) Fatalf(format string, values ...any) {
 	r.FailNow()
 }
 
-// Skipf fails: what a trial needs must be there.
+// Skipf fails: a trial without its emulators proves nothing.
 func (r *run) Skipf(format string, values ...any) { r.Fatalf(format, values...) }
 
 func (r *run) Helper() {}
@@ -202,26 +193,26 @@ func (r *run) broken(format string, values ...any) {
 	r.Errorf("the promise is broken: "+format, values...)
 }
 
-// none fails the run where something is wrong.
+// none fails the run where any count is not zero.
 func (r *run) none(wrong counts) {
 	if wrong.total() > 0 {
 		r.broken("%s", wrong)
 	}
 }
 
-// until asks every so often whether something is so, and fails the run where it never is.
-func (r *run) until(what string, every time.Duration, so func() bool) {
-	for !so() {
+// until polls a condition, and fails the run where it does not become true in time.
+func (r *run) until(what string, every time.Duration, met func() bool) {
+	for !met() {
 		if !e2e.Wait(r.ctx, every) {
 			r.Fatalf("waited too long for %s: %w", what, r.ctx.Err())
 		}
 	}
 }
 
-// often is every so often for what is measured.
+// often is the polling interval where the time until a condition is measured.
 const often = 100 * time.Millisecond
 
-// forEach does something for each of so many, some of them at once.
+// forEach calls do with 0 to many-1, at most atOnce at a time.
 func (r *run) forEach(many, atOnce int, do func(i int)) {
 	var all errgroup.Group
 	all.SetLimit(atOnce)
@@ -231,10 +222,10 @@ func (r *run) forEach(many, atOnce int, do func(i int)) {
 			return nil
 		})
 	}
-	_ = all.Wait() // what fails has failed the run
+	_ = all.Wait() // a failure has failed the run
 }
 
-// beside has others go on beside something, which ends them.
+// beside runs others in the background until something ends.
 func (r *run) beside(something func(), others ...func(context.Context)) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -246,24 +237,22 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 	something()
 }
 
-// everything is what read makes of the documents in a collection.
 func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
 	return filetest.Must(store.All(r.ctx, from, store.Query{Collection: in}, read))(r)
 }
 
 func whole(doc store.Document) (store.Document, error) { return doc, nil }
 
-// records are those of the events, by their keys.
+// records are the records of all events, by their keys: another payload under a used id has one of its own.
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
 	for _, doc := range everything(r, from, dedupe.Collection, whole) {
-		// another payload under a used id has a record beside the event's
 		all[doc.Key] = filetest.Must(dedupe.FromDocument(doc))(r)
 	}
 	return all
 }
 
-// table begins a table, which is printed when its run ends, and returns what adds a row to it.
+// table begins a table, which is printed when its run ends, and returns a function that adds a row.
 func (r *run) table(head ...any) (row func(cells ...any)) {
 	var rows [][]string
 	r.Cleanup(func() { r.printf("%s", screen.Columns(rows)) })
@@ -276,10 +265,9 @@ func (r *run) table(head ...any) (row func(cells ...any)) {
 	return row
 }
 
-// counts are of things by their names.
 type counts map[string]int
 
-// add counts so many more; of nothing there is nothing to say.
+// add adds n to a count; zero adds no name.
 func (c counts) add(name string, n int) {
 	if n != 0 {
 		c[name] += n
@@ -294,8 +282,6 @@ func (c counts) total() (n int) {
 }
 
 func (c counts) String() string {
-	names := slices.Sorted(maps.Keys(c))
-	return strings.Join(filetest.Map(names, func(name string) string {
-		return fmt.Sprint(name, " ", c[name])
-	}), ", ")
+	line := func(name string) string { return fmt.Sprint(name, " ", c[name]) }
+	return strings.Join(filetest.Map(slices.Sorted(maps.Keys(c)), line), ", ")
 }

@@ -14,8 +14,8 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// soak proves the one promise from the webhook to the balance, on Google's emulators, with two workers under
-// kill -9. Some events are sent twice, some have unknown products or another payload under a used id.
+// soak checks that nothing is lost or doubled up to the balance, on Google's emulators, with two workers
+// under kill -9. Some events are repeated, have an unknown product, or another payload under a used id.
 func soak(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 2000, "how many events")
 	customers := flags.Int("customers", 200, "of how many customers")
@@ -30,7 +30,7 @@ func soak(flags *flag.FlagSet) func(*run) {
 				d.kill()
 			}
 		}, func(context.Context) {
-			d.forEach(len(planned), 8, func(i int) { // those of a customer one after the other
+			d.forEach(len(planned), 8, func(i int) { // each customer's events in their order
 				for _, w := range planned[i] {
 					for _, body := range w.bodies {
 						d.hook(w.order.EventID, body)
@@ -47,12 +47,12 @@ func soak(flags *flag.FlagSet) func(*run) {
 		})
 		found, wrong := d.reckon(planned)
 		r.printf("handled in %s: %s\n", time.Since(began).Round(time.Second), found)
-		d.tellOthers()
+		d.printFailures()
 		r.none(wrong)
 	}
 }
 
-// webhook is an event, and what is sent of it.
+// webhook is an event, and the requests that are sent for it.
 type webhook struct {
 	order  e2e.Order
 	bodies [][]byte
@@ -92,7 +92,6 @@ func planWebhooks(seed uint64, events, customers int) [][]webhook {
 	return byCustomer
 }
 
-// drawing draws orders.
 type drawing struct {
 	random *rand.Rand
 	events int
@@ -101,17 +100,13 @@ type drawing struct {
 func newDrawing(seed uint64) *drawing { return &drawing{random: rand.New(rand.NewPCG(seed, 1))} }
 
 func (d *drawing) order(customer int, product string) e2e.Order {
-	id := d.id()
+	d.events++
+	id := fmt.Sprintf("62000000%010d", d.events)
 	return e2e.Order{
-		EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("63000000%010d", customer),
-		UID:   fmt.Sprintf("user-%d", customer),
+		EventID: id, OrderID: id + "1",
+		CustomerID: fmt.Sprintf("63000000%010d", customer), UID: fmt.Sprint("user-", customer),
 		Lines: []e2e.Line{{Product: product, Quantity: 1 + d.random.Int64N(5), Price: 1000}},
 	}
-}
-
-func (d *drawing) id() string {
-	d.events++
-	return fmt.Sprintf("62000000%010d", d.events)
 }
 
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
@@ -128,7 +123,7 @@ func (d *deployed) reckon(planned [][]webhook) (found, wrong counts) {
 			if w.reason != "" && !deadLetters[w.order.EventID+" "+w.reason] {
 				wrong.add("dead letters missing", 1)
 			}
-			want[w.order.UID] += 0 // who has got nothing has no points
+			want[w.order.UID] += 0 // without a credit there must be no points
 			record := records[dedupe.Key(e2e.Queue, contract.DefaultTenant, w.order.EventID)]
 			switch {
 			case w.reason == unknownProduct && record.Status == dedupe.DeadLettered:

@@ -33,17 +33,17 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// billhook is a whole one, which a trial sends to.
+// billhook is a whole Billhook under trial.
 type billhook struct {
 	*run
 	webhookURL string
 	store      store.Store
 	log        e2e.Log
-	// sent is when each event was sent, by its id.
+	// sent has the time at which each event was sent, by its id.
 	sent sync.Map
 }
 
-// send sends one event's request until it is accepted.
+// send posts an event until it is accepted.
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	sent, err := e2e.UntilAccepted(b.ctx, func() (e2e.Answer, error) {
 		answer, err := post()
@@ -54,27 +54,27 @@ func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	b.sent.Store(id, sent)
 }
 
-// hook sends PayNow's webhook of an event.
+// hook sends an event as PayNow does.
 func (b *billhook) hook(id string, body []byte) {
 	b.send(id, func() (e2e.Answer, error) { return e2e.Send(b.ctx, b.webhookURL, body) })
 }
 
-// end is how often an event was processed, and when it first ended, maybe as a dead letter.
+// end is how often an event was processed, and how long it took until that or until it was a dead letter.
 type end struct {
 	processed int
 	took      time.Duration
 }
 
-// within is in what time so many percent of them came.
+// within is a percentile.
 func within(took []time.Duration, percent int) time.Duration {
 	return slices.Sorted(slices.Values(took))[percent*(len(took)-1)/100].Round(10 * time.Microsecond)
 }
 
-// ends are those of all that was sent, by the events' ids.
+// ends are the ends of all events that were sent, by their ids.
 func (b *billhook) ends() map[string]end {
 	ended := map[string]end{}
 	for _, d := range b.log.Deliveries("") {
-		sent, ours := b.sent.Load(d.EventID) // or it was emitted
+		sent, ours := b.sent.Load(d.EventID) // else a handler has emitted it
 		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
 			continue
 		}
@@ -90,7 +90,7 @@ func (b *billhook) ends() map[string]end {
 	return ended
 }
 
-// await waits until so many of the events that were sent have come to their end.
+// await waits until so many of the events that were sent have ended.
 func (b *billhook) await(many int) (ended map[string]end) {
 	b.until("ends", often, func() bool {
 		ended = b.ends()
@@ -99,18 +99,18 @@ func (b *billhook) await(many int) (ended map[string]end) {
 	return ended
 }
 
-// tellOthers prints how the workers say that they answered deliveries, other than by success.
-func (b *billhook) tellOthers() {
+// printFailures prints how many deliveries did not succeed, by queue, reason and answer.
+func (b *billhook) printFailures() {
 	found := counts{}
 	for _, line := range b.log.Deliveries("") {
 		if line.Outcome != "processed" {
 			found.add(fmt.Sprintf("%s %s (%s %d)", line.Queue, line.Reason, line.Message, line.Status), 1)
 		}
 	}
-	b.printf("deliveries besides those that succeeded: %s\n", found)
+	b.printf("deliveries that did not succeed: %s\n", found)
 }
 
-// wrongPoints counts the pieces whose points customers lack, and those that they have points of twice.
+// wrongPoints counts the pieces whose points were not credited, and those whose points were credited twice.
 func (b *billhook) wrongPoints(want map[string]int64) counts {
 	wrong := counts{}
 	for uid, points := range want {
@@ -121,7 +121,7 @@ func (b *billhook) wrongPoints(want map[string]int64) counts {
 	return wrong
 }
 
-// message is that of a body, which is published, with its key.
+// message is a body as it is published, under an ordering key.
 func (r *run) message(body contract.Body, key string) contract.Message {
 	data := filetest.Must(body.Append(nil))(r)
 	attributes := body.Attributes()
@@ -129,13 +129,13 @@ func (r *run) message(body contract.Body, key string) contract.Message {
 	return contract.Message{Data: data, OrderingKey: key, Attributes: attributes.Map()}
 }
 
-// embedded is one in this process, on the stand-ins or, where its config says so, on Google's emulators.
+// embedded is a Billhook in this process, on the stand-ins or, where its config says so, Google's emulators.
 type embedded struct {
 	billhook
 	*devstack.Stack
 }
 
-// embed starts one until the end of the run, or of its part. What it does not know of its config it fills in.
+// embed starts a Billhook until the end of the run, or of its part, and fills in what its config leaves out.
 func embed(r *run, config devstack.Config) *embedded {
 	e := &embedded{billhook: billhook{run: r}}
 	config.ProjectID, config.WebhookPort, config.WorkerPort, config.ServicePort = project, "0", "0", "0"
@@ -144,7 +144,7 @@ func embed(r *run, config devstack.Config) *embedded {
 	config.Log = cmp.Or(config.Log, telemetry.NewLogger(&e.log, nil))
 	e.Stack = filetest.Must(devstack.Start(r.ctx, config))(r)
 	r.Cleanup(func() {
-		if err := e.Close(); !errors.Is(err, context.DeadlineExceeded) { // what hangs at a target that means harm
+		if err := e.Close(); !errors.Is(err, context.DeadlineExceeded) { // a request hangs at a hostile target
 			r.must(err)
 		}
 	})
@@ -152,7 +152,7 @@ func embed(r *run, config devstack.Config) *embedded {
 	return e
 }
 
-// posted is when each event was posted to the stand-in of the targets, by the key of the post.
+// posted are the times of each event's posts to the stand-in of the targets, by their idempotency key.
 func (e *embedded) posted() map[string][]time.Time {
 	at := map[string][]time.Time{}
 	for _, d := range e.Service.Deliveries() {
@@ -178,7 +178,7 @@ type deployed struct {
 	receiver *standin.Receiver
 }
 
-// deploy starts one with the queues that run; none: all.
+// deploy starts them with the queues that run; none: all.
 func deploy(r *run, queues ...string) *deployed {
 	d := &deployed{billhook: billhook{run: r}}
 	d.catalog = filetest.Must(catalogtest.Shipped().Only(queues))(r)
@@ -216,17 +216,17 @@ func (r *run) documents(database string) store.Store {
 	return documents
 }
 
-// workers are two processes that share everything. One at a time is killed, and has another address then.
+// workers are two processes on one store and broker. One at a time is killed and restarted at a new address.
 type workers struct {
 	of    *run
 	start func(i int)
 	both  [2]atomic.Pointer[e2e.Process]
-	// kills and next choose whose turn it is to be killed, and to get a request.
+	// kills and next alternate between the two: for the next kill, and for the next request.
 	kills int
 	next  atomic.Uint64
 }
 
-// begin starts both, each with its variables, as NAME=value, until the end of the run.
+// begin starts both until the end of the run, each with an environment of its own.
 func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment func(i int) []string) {
 	ws.of = r
 	ws.start = func(i int) {
@@ -239,7 +239,7 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	}
 }
 
-// one is a worker that runs, each in its turn: while one of them starts, the other does.
+// one is a running worker. The two alternate, but while one of them starts.
 func (ws *workers) one() (process *e2e.Process) {
 	for process == nil {
 		process = ws.both[ws.next.Add(1)%2].Load()
@@ -247,8 +247,8 @@ func (ws *workers) one() (process *e2e.Process) {
 	return process
 }
 
-// front leads each push to a worker, and answers 502 where that dies, as Google's load balancer does. Where
-// it forgets, every second request goes on for so long after the broker has given it up.
+// front forwards each push to a worker, and answers 502 where that dies, as Google's load balancer does. With
+// forgets, every second request runs on for so long after the broker has given it up.
 func (ws *workers) front(forgets time.Duration) (url string) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -276,12 +276,12 @@ func (ws *workers) front(forgets time.Duration) (url string) {
 	return front.URL
 }
 
-// about is so long, or up to a third shorter or longer.
+// about is a duration, at random up to a third shorter or longer.
 func about(random *rand.Rand, long time.Duration) time.Duration {
 	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
 }
 
-// kill ends a worker with SIGKILL, each in its turn, and starts it again at once.
+// kill ends one of the workers with SIGKILL, and restarts it at once.
 func (ws *workers) kill() {
 	i := ws.kills % 2
 	ws.both[i].Swap(nil).Kill() // no new push goes to it
@@ -296,7 +296,7 @@ func (ws *workers) rage(ctx context.Context, every time.Duration) {
 	}
 }
 
-// freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease.
+// freeze pauses a worker about every three seconds, for longer than chaos' lease.
 func (ws *workers) freeze(ctx context.Context) {
 	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); {
 		ws.one().Freeze(ctx, about(random, 500*time.Millisecond))
@@ -320,7 +320,7 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// settle waits until all is done and no message waits, and stops both workers: what is doubled has come then.
+// settle waits until all is done and no message waits, and stops both workers: no second effect comes later.
 func (ws *workers) settle(documents store.Store, done func() bool) {
 	r := ws.of
 	waiting := func(kind lane.Kind) bool { return len(everything(r, documents, kind.Entries(), whole)) > 0 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -34,18 +33,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestALoadIsCountedInTheBooksAndPlotted(t *testing.T) {
-	t.Parallel()
+// tried runs a trial, and returns its output.
+func tried(t *testing.T, arguments string) string {
+	t.Helper()
 	var out strings.Builder
+	require.NoError(t, try(t.Context(), &out, strings.Fields(arguments)...), out.String())
+	return out.String()
+}
+
+func TestALoadIsMeasuredAndPlotted(t *testing.T) {
+	t.Parallel()
 	plot := filepath.Join(t.TempDir(), "load.svg")
-	require.NoError(t, try(t.Context(), &out, "load", "-rates", "20,40", "-for", "1s", "-warm", "0s",
-		"-on", "40",
-		"-bursts", "20", "-stall", "300ms", "-plot", plot), out.String())
-	for _, row := range []string{
-		"20/s", "40/s", "40/s, 20 at once", "40/s, a stall of 300ms", "40/s, a typed decode too",
-	} {
-		require.Regexp(t, `(?m)^`+row+` +[1-9]\d*/s`, out.String())
+	said := tried(t, "load -rates 20,40 -for 1s -warm 0s -on 40 -bursts 20 -stall 300ms -plot "+plot)
+	for _, row := range []string{"", ", 20 at once", ", a stall of 300ms", ", a typed decode too"} {
+		require.Regexp(t, `(?m)^40/s`+row+` +[1-9]\d*/s`, said)
 	}
+	require.Regexp(t, `(?m)^20/s +[1-9]\d*/s`, said)
 	require.NoError(t, xml.Unmarshal([]byte(filetest.Read(t, plot)), new(struct{})))
 }
 
@@ -53,22 +56,20 @@ func TestAStallIsOverAfterTheLastSlowSecond(t *testing.T) {
 	t.Parallel()
 	of := traffic{lasts: 4 * time.Second, stall: time.Second}
 	due := []time.Duration{0, 2 * time.Second, 3 * time.Second, 4 * time.Second}
-	for slow, after := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 3: 3 * time.Second} {
+	for slow := range due {
 		took := make([]time.Duration, len(due))
 		took[slow] = soon
-		require.Equal(t, after, of.recovered(due, took))
+		require.Equal(t, time.Duration(slow)*time.Second, of.recovered(due, took))
 	}
 }
 
-// The numbers of seconds are not asserted: they are the machine's.
-func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
+// The times are not asserted: they depend on the machine.
+func TestTheDrillEndsEachIncidentByTheRunbook(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds and starts the program")
 	}
 	t.Parallel()
-	var out strings.Builder
-	require.NoError(t, try(t.Context(), &out, "drill", "-stack", "dev"), out.String())
-	said := out.String()
+	said := tried(t, "drill -stack dev")
 	for _, i := range incidents(catalogtest.Shipped()) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4} *$`, said)
@@ -77,37 +78,33 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 		`$ bin/billhook products set 502113004410000777 --points 500 --why 'sold since today'`)
 }
 
-func TestATrialRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestATrialRefusesAnUnknownNameOrValue(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, try(t.Context(), io.Discard, "drill", "-stack", "production"), "-stack")
 	require.ErrorContains(t, try(t.Context(), io.Discard, "chaos", "-arms", "tx,legs"), "legs")
 	require.ErrorContains(t, try(t.Context(), io.Discard, "chess"), "chaos")
 }
 
-func TestABookThatNobodyHasChangedIsProvenAndAChangeIsFound(t *testing.T) {
+func TestTheBooksAreProvenAndAChangeIsFound(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	require.NoError(t, try(t.Context(), &out, "books", "-entries", "40", "-tenants", "2"), out.String())
-	require.Contains(t, out.String(), "changed entries/")
+	require.Contains(t, tried(t, "books -entries 40 -tenants 2"), "changed entries/")
 }
 
 func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()
 	s := system{queue: catalog.Queue{ID: "q"}, ids: map[string]time.Time{"a": {}, "b": due}}
-	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"),
-		handler.CalleeKey("q", contract.DefaultTenant, "b")
-	for name, test := range map[string]struct {
-		handled map[string][]time.Time
-		broken  bool
-	}{
-		"each is handled once":         {map[string][]time.Time{a: {due}, b: {due}}, false},
-		"one is handled twice":         {map[string][]time.Time{a: {due, due}, b: {due}}, true},
-		"one is lost":                  {map[string][]time.Time{b: {due}}, true},
-		"one comes before its time":    {map[string][]time.Time{a: {due}, b: {due.Add(-time.Second)}}, true},
-		"one is nobody's, beside them": {map[string][]time.Time{a: {due}, b: {due}, "c": {due}}, true},
+	key := func(id string) string { return handler.CalleeKey("q", contract.DefaultTenant, id) }
+	a, b := key("a"), key("b")
+	for name, handled := range map[string]map[string][]time.Time{
+		"each is handled once": {a: {due}, b: {due}},
+		"one is handled twice": {a: {due, due}, b: {due}},
+		"one is lost":          {b: {due}},
+		"one is handled early": {a: {due}, b: {due.Add(-time.Second)}},
+		"one more is handled":  {a: {due}, b: {due}, "c": {due}},
 	} {
-		require.Equal(t, test.broken, failure(t, func(r *run) { s.check(r, test.handled) }) != nil, name)
+		err := failure(t, func(r *run) { s.check(r, handled) })
+		require.Equal(t, name == "each is handled once", err == nil, name)
 	}
 }
 
@@ -116,8 +113,8 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Skip("it builds and starts the services")
 	}
 	t.Parallel()
-	if _, err := emulator.Find(); errors.Is(err, emulator.ErrNotInstalled) &&
-		os.Getenv("REQUIRE_EMULATORS") == "" {
+	_, err := emulator.Find()
+	if errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip(err)
 	}
 	for says, arguments := range map[string]string{
@@ -126,9 +123,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
-			var out bytes.Buffer
-			require.NoError(t, try(t.Context(), &out, strings.Fields(arguments)...), out.String())
-			require.Contains(t, out.String(), says)
+			require.Contains(t, tried(t, arguments), says)
 		})
 	}
 }
@@ -158,8 +153,7 @@ func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 
 func TestAnOrderBehindAForgottenProductIsNotLost(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, try(t.Context(), io.Discard, "behind", "-seed", "1", "-forgotten", "3",
-		"-longest", "1ms"))
+	tried(t, "behind -seed 1 -forgotten 3 -longest 1ms")
 }
 
 func TestWrongBalancesAreFound(t *testing.T) {
@@ -177,15 +171,15 @@ func TestWrongBalancesAreFound(t *testing.T) {
 
 func TestAShortRunMeasuresEveryTargetAndLosesNoPayment(t *testing.T) {
 	t.Parallel()
-	var table bytes.Buffer
-	require.NoError(t, try(t.Context(), &table, "isolation", "-events", "5", "-rate", "100", "-rounds", "1"))
+	table := tried(t, "isolation -events 5 -rate 100 -rounds 1")
 	for _, row := range besides() {
-		require.Regexp(t, row.name+` +[1-9]`, table.String(), "each has been asked")
+		require.Regexp(t, row.name+` +[1-9]`, table, "each got requests")
 	}
 }
 
 func TestARowIsTheMedianOfItsRounds(t *testing.T) {
 	t.Parallel()
+	with, without := []figures{{7, 4, 8}, {7, 3, 3}, {7, 1000, 5}}, []figures{{7, 2, 4}, {7, 3, 3}, {7, 1, 1}}
 	require.Equal(t, []any{"a target", "7", "4.0 ms", "x 2.00", "5.0 MB", "x 2.00"},
-		tell("a target", []figures{{7, 4, 8}, {7, 3, 3}, {7, 1000, 5}}, []figures{{7, 2, 4}, {7, 3, 3}, {7, 1, 1}}))
+		compared("a target", with, without))
 }

@@ -20,13 +20,13 @@ type shared struct {
 
 var pubsub, firestore shared
 
-// PubSub is the address of the Pub/Sub emulator. Without one the test is skipped, unless REQUIRE_EMULATORS=1.
+// PubSub returns the Pub/Sub emulator's host:port. Without one it skips the test, unless REQUIRE_EMULATORS=1.
 func PubSub(tb testing.TB) string {
 	tb.Helper()
 	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), emulator.SDK.StartPubSub)
 }
 
-// Firestore returns the host:port of the Firestore emulator in the same way.
+// Firestore returns the host:port of the Firestore emulator likewise.
 func Firestore(tb testing.TB) string {
 	tb.Helper()
 	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), emulator.SDK.StartFirestore)

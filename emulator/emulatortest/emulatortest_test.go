@@ -32,22 +32,14 @@ func (r *recorder) Fatalf(format string, arguments ...any) {
 
 func TestATestWithoutAnEmulatorSkipsOrFailsAndSaysWhy(t *testing.T) {
 	broken := func(emulator.SDK, context.Context) (*emulator.Process, error) { return nil, errors.New("broken") }
-	for name, test := range map[string]struct {
-		running, required, sdk string
-		want                   string
-	}{
-		"it skips where none is installed": {
-			sdk: t.TempDir(), want: "skipped: left out: emulator: Google's emulators are not installed",
-		},
-		"it fails where they are required": {
-			sdk: t.TempDir(), required: "1", want: "failed: the emulator is needed here",
-		},
-		"it needs none where one runs already": {
-			sdk: t.TempDir(), required: "1", running: "127.0.0.1:1", want: "got 127.0.0.1:1",
-		},
+	const skipped = "skipped: left out: emulator: Google's emulators are not installed"
+	for name, test := range map[string]struct{ running, required, want string }{
+		"it is skipped if none is installed": {"", "", skipped},
+		"it fails if they are required":      {"", "1", "failed: the emulator is needed here"},
+		"it needs none if one runs already":  {"127.0.0.1:1", "1", "got 127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("CLOUDSDK_ROOT_DIR", test.sdk)
+			t.Setenv("CLOUDSDK_ROOT_DIR", t.TempDir())
 			t.Setenv("REQUIRE_EMULATORS", test.required)
 			watched := &recorder{TB: t}
 			done := make(chan struct{})

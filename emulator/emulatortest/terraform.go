@@ -8,20 +8,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// ErrNoProvider: Google's provider cannot be downloaded here, as not on every machine.
-var ErrNoProvider = errors.New("left out: the provider hashicorp/google cannot be had here")
+// ErrNoProvider says that Google's provider cannot be downloaded on this machine.
+var ErrNoProvider = errors.New("left out: the provider hashicorp/google cannot be downloaded here")
 
 // Module is a copy of one of the repository's Terraform modules, with the catalog where it looks for it.
 type Module struct {
 	Folder string
 	// Data is where Terraform keeps providers and modules.
 	Data string
-	// Environment is what a command has besides, as NAME=value.
+	// Environment has more variables for commands, as NAME=value.
 	Environment []string
 }
 
@@ -35,16 +36,16 @@ func NeedsTerraform(tb testing.TB) {
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		tb.Skip("left out: terraform is not installed")
 	}
-	require.NoError(tb, err, "CI leaves nothing out that can be had")
+	require.NoError(tb, err, "CI leaves nothing out")
 }
 
-// Terraform copies the module in a folder of terraform/, with what else matches the patterns there.
+// Terraform copies the module in a folder of terraform/, with the files there that match the patterns.
 func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
 	tb.Helper()
 	NeedsTerraform(tb)
 	root := tb.TempDir()
-	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"),
-		os.DirFS(filepath.Join(repository, "catalog"))))
+	declared := os.DirFS(filepath.Join(repository, "catalog"))
+	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"), declared))
 	from := os.DirFS(filepath.Join(repository, "terraform"))
 	for _, pattern := range append(patterns, filepath.Join(folder, "*.tf")) {
 		files, err := fs.Glob(from, pattern)
@@ -61,12 +62,11 @@ func Terraform(tb testing.TB, repository, folder string, patterns ...string) Mod
 	return Module{Folder: filepath.Join(root, "terraform", folder), Data: filepath.Join(root, "data")}
 }
 
-// Run runs one command, and returns what it has said.
+// Run runs one command, and returns its output.
 func (m Module) Run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, "terraform", arguments...)
-	command.Dir = m.Folder
-	command.Env = append(append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1",
-		"CHECKPOINT_DISABLE=1"), m.Environment...)
+	own := []string{"TF_DATA_DIR=" + m.Data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"}
+	command.Dir, command.Env = m.Folder, slices.Concat(os.Environ(), own, m.Environment)
 	said, err := command.CombinedOutput()
 	if bytes.Contains(said, []byte("Failed to query available provider packages")) {
 		err = ErrNoProvider

@@ -32,38 +32,36 @@ func topologyOf(t *testing.T, addr, project string) []string {
 		return strings.Join(strings.Fields(strings.ReplaceAll(m.String(), "projects/"+project+"/", "")), " ")
 	}
 	found := []string{}
-	for topic, err := range client.TopicAdminClient.ListTopics(t.Context(),
-		&pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
+	topics := &pubsubpb.ListTopicsRequest{Project: "projects/" + project}
+	for topic, err := range client.TopicAdminClient.ListTopics(t.Context(), topics).All() {
 		require.NoError(t, err)
 		found = append(found, "topic "+text(topic))
 	}
-	for subscription, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(),
-		&pubsubpb.ListSubscriptionsRequest{Project: "projects/" + project}).All() {
+	all := &pubsubpb.ListSubscriptionsRequest{Project: topics.Project}
+	for one, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(), all).All() {
 		require.NoError(t, err)
-		found = append(found, "subscription "+text(subscription))
+		found = append(found, "subscription "+text(one))
 	}
 	return found
 }
 
-func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
+var crooked = filepath.Join("..", "..", "catalog", "testdata", "crooked")
+
+func TestTerraformAndProvisionCreateTheSameOnTheEmulator(t *testing.T) {
 	t.Parallel()
 	type row struct{ dir, terraformed, provisioned string }
 	filetest.Each(t, map[string]row{
 		"the shipped catalog": {"", "made-by-terraform", "made-by-provision"},
 		// Ordered and not, with and without dead letters, all of them enabled.
-		"one of all kinds": {
-			filepath.Join("..", "..", "catalog", "testdata", "crooked"), "kinds-by-terraform", "kinds-by-provision",
-		},
+		"one of all kinds": {crooked, "kinds-by-terraform", "kinds-by-provision"},
 	}, func(t *testing.T, test row) {
-		module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf",
-			"modules/catalog/*.tf")
-		addr := emulatortest.PubSub(t)
-		c := filetest.Must(catalog.Load(test.dir))(t)
+		needed := []string{"modules/queue/*.tf", "modules/catalog/*.tf"}
+		module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", needed...)
+		addr, c := emulatortest.PubSub(t), filetest.Must(catalog.Load(test.dir))(t)
 		const worker = "http://127.0.0.1:9"
 		names := pubsub.Names{ProjectID: test.provisioned}
-		_, err := pubsub.Provision(t.Context(), c, pubsub.Target{Names: names, PushBaseURL: worker, Emulator: true},
-			pubsub.EmulatorOptions(addr)...)
-		require.NoError(t, err)
+		to := pubsub.Target{Names: names, PushBaseURL: worker, Emulator: true}
+		require.NoError(t, filetest.ErrorOf(pubsub.Provision(t.Context(), c, to, pubsub.EmulatorOptions(addr)...)))
 
 		said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure",
 			"-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
@@ -75,8 +73,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr,
 				"-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
 			if test.dir != "" {
-				folder := filetest.Must(filepath.Abs(test.dir))(t)
-				arguments = append(arguments, "-var=catalog_dir="+folder)
+				arguments = append(arguments, "-var=catalog_dir="+filetest.Must(filepath.Abs(test.dir))(t))
 			}
 			return module.Run(t.Context(), arguments...)
 		}
@@ -97,12 +94,10 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 	})
 }
 
-// The catalog's own tests hold Terraform to the same topics and filters, byte by byte.
-func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
+// The catalog's own tests compare Terraform's topics and filters, byte by byte.
+func TestProvisionCreatesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 	t.Parallel()
-	for name, dir := range map[string]string{
-		"the shipped catalog": "", "one of all kinds": filepath.Join("..", "..", "catalog", "testdata", "crooked"),
-	} {
+	for name, dir := range map[string]string{"the shipped catalog": "", "one of all kinds": crooked} {
 		for everything, all := range map[string]bool{"as it is": false, "with every queue enabled": true} {
 			t.Run(name+", "+everything, func(t *testing.T) {
 				t.Parallel()
@@ -115,10 +110,8 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 				}
 				server := pstest.NewServer()
 				t.Cleanup(func() { _ = server.Close() })
-				options := pubsub.EmulatorOptions(server.Addr)
-				target := pubsub.Target{
-					Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "http://127.0.0.1:9", Emulator: true,
-				}
+				options, names := pubsub.EmulatorOptions(server.Addr), pubsub.Names{ProjectID: "p"}
+				target := pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
 				changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
 				found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
 				require.Empty(t, found.Findings)
@@ -129,17 +122,15 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 						made = append(made, change.ID)
 					}
 				}
-				simulated := filetest.Map(standin.Topology(enabled), func(s standin.Subscription) string {
-					return s.ID
-				})
-				require.ElementsMatch(t, made, simulated)
+				idOf := func(s standin.Subscription) string { return s.ID }
+				require.ElementsMatch(t, made, filetest.Map(standin.Topology(enabled), idOf))
 			})
 		}
 	}
 }
 
-// The client library's in-memory server applies filters: it reads their text.
-func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
+// The client library's in-memory server applies filters by their text.
+func TestAFiltersTextMatchesWhatTheSimulatorMatches(t *testing.T) {
 	t.Parallel()
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })
@@ -158,15 +149,16 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 		messages = append(messages, map[string]string{"routing_key": key})
 	}
 	var bound []catalog.Queue
-	for _, dir := range []string{"", filepath.Join("..", "..", "catalog", "testdata", "crooked")} {
+	for _, dir := range []string{"", crooked} {
 		c := filetest.Must(catalog.Load(dir))(t)
 		for _, q := range c.Queues {
 			if len(q.Bindings) > 0 {
 				bound, messages = append(bound, q), append(messages, map[string]string{"queue": q.ID})
-				_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
-					Name: "projects/p/subscriptions/" + q.ID, Topic: "projects/p/topics/all", Filter: q.Filter().String(),
-					AckDeadlineSeconds: 600,
-				})
+				filtered := &pubsubpb.Subscription{
+					Name: "projects/p/subscriptions/" + q.ID, Topic: "projects/p/topics/all",
+					Filter: q.Filter().String(), AckDeadlineSeconds: 600,
+				}
+				_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), filtered)
 				require.NoError(t, err, "%s: %s", q.ID, q.Filter())
 			}
 		}
@@ -185,7 +177,7 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 		}
 		answer, err := client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
 			Subscription: "projects/p/subscriptions/" + q.ID, MaxMessages: 1000,
-			ReturnImmediately: true, //nolint:staticcheck // the server has what was published, and nothing else comes
+			ReturnImmediately: true, //nolint:staticcheck // the server has all messages already
 		})
 		require.NoError(t, err)
 		for _, m := range answer.ReceivedMessages {

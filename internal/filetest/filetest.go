@@ -1,7 +1,6 @@
-// Package filetest reads the files and answers that tests go by, and compares what a program makes with the
-// file that records it.
-// It owns the flag -update, which writes such files anew. It refuses to guess: a file, a mark or an answer
-// that is missing ends the test.
+// Package filetest has helpers of tests: they read files and results, and compare output with the file that
+// records it. It owns the flag -update, which writes such files anew. It refuses to guess: a missing file,
+// mark or result ends the test.
 package filetest
 
 import (
@@ -26,7 +25,7 @@ func helps(t require.TestingT) func() {
 	return func() {}
 }
 
-// Must is what a call answers that has to succeed, as in Must(call())(t).
+// Must returns the result of a call that has to succeed, as in Must(call())(t).
 func Must[T any](answer T, err error) func(require.TestingT) T {
 	return func(t require.TestingT) T {
 		helps(t)()
@@ -35,7 +34,7 @@ func Must[T any](answer T, err error) func(require.TestingT) T {
 	}
 }
 
-// Both are the two answers of a call that has to succeed.
+// Both returns the two results of a call that has to succeed.
 func Both[T, U any](one T, other U, err error) func(require.TestingT) (T, U) {
 	return func(t require.TestingT) (T, U) {
 		helps(t)()
@@ -44,18 +43,18 @@ func Both[T, U any](one T, other U, err error) func(require.TestingT) (T, U) {
 	}
 }
 
-// ErrorOf is the error of a call whose answer does not matter.
+// ErrorOf returns the error of a call whose result does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
 
-// Map is what a function makes of each of a list; nil of none.
-func Map[T, R any](list []T, of func(T) R) (all []R) {
+// Map returns the results of a function for each element of a list; nil for an empty one.
+func Map[T, R any](list []T, result func(T) R) (all []R) {
 	for _, one := range list {
-		all = append(all, of(one))
+		all = append(all, result(one))
 	}
 	return all
 }
 
-// Each runs a test for each of a table, under its name and beside the others.
+// Each runs a parallel subtest for each row of a table, under its name.
 func Each[T any](t *testing.T, table map[string]T, test func(t *testing.T, row T)) {
 	t.Helper()
 	for name, row := range table {
@@ -79,7 +78,7 @@ func Read(t require.TestingT, path ...string) string {
 	return string(Must(os.ReadFile(filepath.Join(path...)))(t))
 }
 
-// YAML decodes the file at the parts of a path. A key without a field is a mistake.
+// YAML decodes the file at the parts of a path. A key without a field is an error.
 func YAML[T any](t require.TestingT, path ...string) (all T) {
 	helps(t)()
 	decoder := yaml.NewDecoder(strings.NewReader(Read(t, path...)))
@@ -88,7 +87,7 @@ func YAML[T any](t require.TestingT, path ...string) (all T) {
 	return all
 }
 
-// Replace writes the file at the parts of a path anew, with each old text in it replaced. One is there.
+// Replace replaces each old text in the file at the parts of a path. There has to be one.
 func Replace(t require.TestingT, old, replacement string, path ...string) {
 	helps(t)()
 	text, file := Read(t, path...), filepath.Join(path...)
@@ -105,7 +104,7 @@ func Recorded(t require.TestingT, text string, path ...string) {
 	require.Equal(t, Read(t, path...), text, "go test with -update writes it anew")
 }
 
-// Part compares a text with the part of a file between two marks, each of which is there.
+// Part compares a text with the part of a file between two marks, which have to be there.
 func Part(t require.TestingT, text, begin, end string, path ...string) {
 	helps(t)()
 	before, rest, begins := strings.Cut(Read(t, path...), begin)

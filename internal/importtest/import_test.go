@@ -12,11 +12,8 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,11 +28,13 @@ var (
 	ingest   = []string{"internal/ingest"}
 	pipeline = []string{"internal/pipeline"}
 	inspect  = []string{"internal/inspect"}
-	// console serves what is declared; what it declares stands in internal/console itself.
+	// console serves operations; the declarations are in internal/console itself.
 	console  = []string{"internal/console/access", "internal/console/api", "internal/console/pages"}
 	mains    = []string{"cmd", "internal/compose", "emulator", "e2e", "docs/examples"}
 	contract = []string{"catalog", "internal/contract", "internal/pii", "internal/dedupe", "internal/retry"}
 	google   = []string{"cloud.google.com", "google.golang.org"}
+	http     = []string{"net/http"}
+	push     = []string{"internal/pipeline/push"}
 	// drained are the clients of the systems that billhook admin import drains.
 	drained = []string{
 		"github.com/gomodule/redigo/redis", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5",
@@ -50,12 +49,12 @@ var walls = []struct {
 	through             bool
 }{
 	{
-		"apps know neither HTTP, nor Google, nor who calls them", apps, nil, slices.Concat(
-			[]string{"net/http", "internal/pipeline/push"}, google, ingest, inspect, console, mains), true,
+		"apps know neither HTTP, nor Google, nor their callers", apps, nil,
+		slices.Concat(http, push, google, ingest, inspect, console, mains), true,
 	},
 	{
-		"what a message is knows neither HTTP, nor Google, nor the wings above it", contract, nil,
-		slices.Concat([]string{"net/http"}, google, apps, ingest, inspect, console, mains), true,
+		"the formats of messages know neither HTTP, nor Google, nor the packages above them", contract, nil,
+		slices.Concat(http, google, apps, ingest, inspect, console, mains), true,
 	},
 	{
 		"the webhook service and the push worker share only what is below both", ingest, nil,
@@ -66,8 +65,8 @@ var walls = []struct {
 		slices.Concat(ingest, inspect, console, mains), false,
 	},
 	{
-		"what people see is read from what the others leave, and knows neither HTTP nor Google", inspect, nil,
-		slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, console, mains), true,
+		"reads for people know neither HTTP, nor Google, nor the push worker", inspect, nil,
+		slices.Concat(http, push, google, ingest, console, mains), true,
 	},
 	{"only mains assemble the console", nil, slices.Concat(console, mains), console, false},
 	{
@@ -75,19 +74,18 @@ var walls = []struct {
 		append([]string{"internal/platform/gcp", "internal/platform/standin"}, mains...), google, false,
 	},
 	{
-		"only the importer, and what tries it, name the clients of what it drains", nil,
+		"only the importer and its trial name its clients", nil,
 		[]string{"internal/ingest/importer", "e2e/trial"},
 		drained, false,
 	},
 	{
 		"the services are built without the importer's clients",
 		[]string{"cmd/webhook", "cmd/worker"},
-		nil,
-		drained, true,
+		nil, drained, true,
 	},
 	{
-		"encoding/json takes a name in any case, and the last of two: what decides who may " +
-			"do what uses go-json-experiment",
+		// It accepts a name in any case, and the last of two equal ones.
+		"authorization does not use encoding/json",
 		[]string{"internal/platform/gcp/auth", "internal/console/access"},
 		nil,
 		[]string{"encoding/json"},
@@ -98,8 +96,7 @@ var walls = []struct {
 
 func TestImportsKeepToTheWalls(t *testing.T) {
 	t.Parallel()
-	graph := imports(t)
-	require.Empty(t, violations(graph))
+	require.Empty(t, violations(imports(t)))
 }
 
 func TestEachWallHoldsAgainstAnImportThroughIt(t *testing.T) {
@@ -157,8 +154,8 @@ func violations(graph map[string][]string) (found []string) {
 				reached = reach(graph, name)
 			}
 			for _, path := range reached {
-				if under(path, wall.never) || (slices.Contains(wall.never, "*test") && ours(path) &&
-					strings.HasSuffix(path, "test")) {
+				kit := ours(path) && strings.HasSuffix(path, "test")
+				if under(path, wall.never) || kit && slices.Contains(wall.never, "*test") {
 					found = append(found, fmt.Sprintf("%s imports %s: %s", name, path, wall.why))
 				}
 			}
@@ -193,19 +190,11 @@ func reach(graph map[string][]string, from string) (all []string) {
 func TestEveryServerHasItsTimeouts(t *testing.T) {
 	t.Parallel()
 	found := 0
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
+	for path, text := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || !strings.Contains(text, "http.Server{") {
+			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(text, []byte("http.Server{")) {
-			return err
-		}
-		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
+		file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(node ast.Node) bool {
 			literal, ok := node.(*ast.CompositeLit)
 			if !ok || types.ExprString(literal.Type) != "http.Server" {
@@ -216,10 +205,9 @@ func TestEveryServerHasItsTimeouts(t *testing.T) {
 			for _, element := range literal.Elts {
 				set[types.ExprString(element.(*ast.KeyValueExpr).Key)] = true
 			}
-			require.True(t, set["ReadHeaderTimeout"] && set["WriteTimeout"], files.Position(literal.Pos()))
+			require.True(t, set["ReadHeaderTimeout"] && set["WriteTimeout"], path)
 			return true
 		})
-		return nil
-	}))
+	}
 	require.GreaterOrEqual(t, found, 2)
 }

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,52 +31,57 @@ func matches(text, expression string) []string {
 	return filetest.Map(all, func(match []string) string { return match[1] })
 }
 
-func documents(t *testing.T) map[string]string {
+// files reads all files of the repository with one of these extensions, by their paths.
+func files(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "terraform/*.md"} {
-		found := filetest.Must(filepath.Glob(filepath.Join(root, pattern)))(t)
-		for _, path := range found {
-			path := filetest.Must(filepath.Rel(root, path))(t)
-			all[path] = read(t, path)
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin"):
+			return fs.SkipDir
+		case err == nil && !entry.IsDir() && slices.Contains(extensions, filepath.Ext(path)):
+			all[filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))] = filetest.Read(t, path)
 		}
-	}
+		return err
+	}))
+	return all
+}
+
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	page := regexp.MustCompile(`^(README|CONTRIBUTING|docs/.+|terraform/[^/]+)\.md$`)
+	all := files(t, ".md")
+	maps.DeleteFunc(all, func(path, _ string) bool { return !page.MatchString(path) })
 	require.Greater(t, len(all), 35, "the runbooks are among them")
 	return all
 }
 
+// readersOwn are the files that a page has its reader write.
+var readersOwn = []string{
+	"internal/apps/parcels", "internal/apps/parcels/parcels.go",
+	"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl",
+}
+
 func TestWhatTheDocumentsNameExists(t *testing.T) {
 	t.Parallel()
-	var all strings.Builder
-	for _, folder := range []string{"cmd", "internal", "catalog", "terraform"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder),
-			func(path string, entry os.DirEntry, err error) error {
-				if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") ||
-					!slices.Contains([]string{".go", ".yaml", ".tf"}, filepath.Ext(path)) {
-					return err
-				}
-				text, err := os.ReadFile(path)
-				all.Write(text)
-				return err
-			}))
-	}
-	var tests strings.Builder
-	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			text, err := os.ReadFile(path)
-			tests.Write(text)
-			return err
+	var sources, tests strings.Builder
+	ours := regexp.MustCompile(`^(cmd|internal|catalog|terraform)/`)
+	for path, text := range files(t, ".go", ".yaml", ".tf") {
+		switch {
+		case strings.HasSuffix(path, "_test.go"):
+			tests.WriteString(text)
+		case ours.MatchString(path):
+			sources.WriteString(text)
 		}
-		return err
-	}))
-	code, makefile, words := all.String(), read(t, "Makefile"), map[string]bool{}
+	}
+	code, makefile, words := sources.String(), read(t, "Makefile"), map[string]bool{}
 	for _, word := range regexp.MustCompile(`\w+`).FindAllString(code, -1) {
 		words[word] = true
 	}
 	contains := func(document, in, what string) { // require.Contains would print the whole source on failure
 		require.True(t, strings.Contains(in, what), "%s: there is no %s", document, what)
 	}
-	texts, seen := documents(t), 0
+	texts, seen, operators := documents(t), 0, regexp.MustCompile("runbooks|deployment|installation")
 	texts["CHANGELOG.md"] = read(t, "CHANGELOG.md")
 	for document, text := range texts {
 		for _, target := range matches(text, "(?:`|\n|^)make ([a-z][a-z/-]*)") {
@@ -86,7 +92,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 				require.FileExists(t, filepath.Join(root, filepath.Dir(document), link), document)
 			}
 		}
-		if document == "CHANGELOG.md" { // it tells of what was
+		if document == "CHANGELOG.md" { // it names what was removed
 			continue
 		}
 		headings := matches(text, `(?m)^(## .*)$`)
@@ -94,9 +100,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 			"a section stands twice in %s", document)
 		for _, path := range matches(text,
 			"`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
-			// what the page has its reader write
-			if !strings.Contains(path, "parcels") && !slices.Contains(
-				[]string{"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl"}, path) {
+			if !slices.Contains(readersOwn, path) {
 				require.NoError(t, filetest.ErrorOf(os.Stat(filepath.Join(root, path))), document)
 				seen++
 			}
@@ -113,8 +117,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
 			contains(document, code, `"`+task+`"`)
 		}
-		if strings.Contains(document, "runbooks") || strings.Contains(document, "deployment") ||
-			strings.Contains(document, "installation") {
+		if operators.MatchString(document) {
 			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {
 				require.True(t, words[name], "%s names %s", document, name)
 			}
@@ -152,18 +155,19 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 	require.True(t, found, id)
 }
 
-// dialect are words that were this project's own, in names, comments and pages, each with the field's word.
+// dialect has words of this project alone, each with the field's word, for names, comments, texts and pages.
 var dialect = map[string]string{
-	"door": "ingest, or webhook service", "calm": "no waiting messages", "teacher": "what it does",
-	"desk":   "what it does",
-	"keeper": "what it stores", "rung": "error mapping", "ladder": "error mapping",
+	"door": "ingest, or webhook service", "calm": "no waiting messages", "rung": "error mapping",
+	"ladder": "error mapping", "desk": "what it does", "teacher": "what it does", "authority": "what it does",
+	"keeper": "what it stores", "let ask": "requested", "goes no further": "is cancelled",
+	"of course": "nothing",
 }
 
-// onPages are of pages alone: code has the words in other senses, too.
+// onPages are for pages alone: code has some of them in other senses, too.
 var onPages = map[string]string{
-	"told": "notified", "tells": "says, or notifies", "news": "an event, or a notification",
+	"told": "notified", "tells": "says, or notifies", "tell of": "report", "news": "an event, or a notification",
 	"the letter": "the dead letter", "this letter": "this dead letter", "its turn": "the ordering check",
-	"a turn": "the ordering check",
+	"a turn": "the ordering check", "in turn": "the ordering check", "course": "the outcome", "knock": "call",
 }
 
 var (
@@ -171,7 +175,7 @@ var (
 	letters = regexp.MustCompile(`[a-z]+`)
 )
 
-// wordsOf are the words of a text or a name, in small letters, with a space before and behind each.
+// wordsOf are the words of a text or a name, in lower case, with a space before and after each.
 func wordsOf(text string) string {
 	text = strings.ToLower(capital.ReplaceAllString(text, "$1 $2"))
 	return " " + strings.Join(letters.FindAllString(text, -1), " ") + " "
@@ -191,32 +195,39 @@ func TestNobodyHasToTranslateTheWords(t *testing.T) {
 		check(document, text, dialect)
 		check(document, text, onPages)
 	}
-	seen, names := 0, map[string]bool{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		switch filepath.Ext(path) {
-		case ".tf", ".yaml":
-			if !strings.Contains(path, "testdata") {
-				check(path, filetest.Read(t, path), dialect)
-			}
-		case ".go":
-			file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, nil,
-				parser.ParseComments|parser.SkipObjectResolution))(t)
-			seen++
-			if filepath.Base(path) != "repository_test.go" {
-				for _, comment := range file.Comments {
-					check(path, comment.Text(), dialect)
-				}
-				ast.Inspect(file, func(n ast.Node) bool {
-					if name, ok := n.(*ast.Ident); ok && !names[name.Name] {
-						names[name.Name] = true
-						check(path, name.Name, dialect)
-					}
-					return true
-				})
-			}
+	for path, text := range files(t, ".tf", ".yaml") {
+		if !strings.Contains(path, "testdata") {
+			check(path, text, dialect)
 		}
-		return err
-	}))
+	}
+	seen, known := 0, map[string]bool{}
+	for path, text := range files(t, ".go") {
+		file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, text,
+			parser.ParseComments|parser.SkipObjectResolution))(t)
+		seen++
+		if strings.HasSuffix(path, "importtest/repository_test.go") {
+			continue
+		}
+		for _, comment := range file.Comments {
+			check(path, comment.Text(), dialect)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			text := ""
+			switch n := n.(type) {
+			case *ast.Ident:
+				text = n.Name
+			case *ast.BasicLit:
+				if strings.Contains(n.Value, " ") { // else it is an id, or an address
+					text = n.Value
+				}
+			}
+			if text != "" && !known[text] {
+				known[text] = true
+				check(path, text, dialect)
+			}
+			return true
+		})
+	}
 	require.Greater(t, seen, 300)
 }
 
@@ -233,9 +244,8 @@ func steps(t *testing.T) []string {
 
 func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
-	found := slices.DeleteFunc(slices.Clone(all), func(step string) bool {
-		return !strings.HasPrefix(step, beginning)
-	})
+	others := func(step string) bool { return !strings.HasPrefix(step, beginning) }
+	found := slices.DeleteFunc(slices.Clone(all), others)
 	require.Len(t, found, 1, beginning)
 	return strings.TrimPrefix(found[0], beginning)
 }
@@ -292,8 +302,8 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 	t.Parallel()
 	all, ko := steps(t), read(t, ".ko.yaml")
 	version := matches(read(t, "go.mod"), `(?m)^go (\d+\.\d+)`)[0]
-	require.Contains(t, only(t, all, "FROM --platform=$BUILDPLATFORM "), "golang:"+version+"-",
-		"go.mod says go %s", version)
+	builder := only(t, all, "FROM --platform=$BUILDPLATFORM ")
+	require.Contains(t, builder, "golang:"+version+"-", "go.mod says go %s", version)
 	base := only(t, all, "FROM gcr.io/")
 	require.Regexp(t, `^distroless/static-.*:nonroot`, base)
 	require.Equal(t, "65532:65532", only(t, all, "USER "))
@@ -301,27 +311,29 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 		require.Regexp(t, `^@sha256:[0-9a-f]{64}$`, digest)
 	}
 	require.Contains(t, read(t, ".goreleaser.yaml"), "base_image: gcr.io/"+base+"\n")
-	require.Contains(t, ko,
-		"defaultBaseImage: gcr.io/"+base+"\ndefaultPlatforms:\n  - linux/amd64\n  - linux/arm64\nbuilds:\n")
+	const platforms = "\ndefaultPlatforms:\n  - linux/amd64\n  - linux/arm64\nbuilds:\n"
+	require.Contains(t, ko, "defaultBaseImage: gcr.io/"+base+platforms)
+	const flags = "\n    env: [CGO_ENABLED=0]\n    flags: [-trimpath]\n    ldflags: [-s, -w]\n"
 	for _, id := range []string{"webhook", "worker", "billhook"} {
-		require.Contains(t, ko, fmt.Sprintf("  - id: %[1]s\n    main: ./cmd/%[1]s\n    env: [CGO_ENABLED=0]\n  "+
-			"  flags: [-trimpath]\n    ldflags: [-s, -w]\n", id))
+		require.Contains(t, ko, fmt.Sprintf("  - id: %[1]s\n    main: ./cmd/%[1]s%[2]s", id, flags))
 	}
 	let := "*\n"
 	for _, path := range copied(all) {
 		let += "!" + path + "\n"
 	}
-	require.Equal(t, let+"**/*_test.go\n", regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t,
-		".dockerignore"), ""), "nothing else is let through")
+	ignored := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t, ".dockerignore"), "")
+	require.Equal(t, let+"**/*_test.go\n", ignored, "nothing else is copied")
 }
 
 // A tag of an action can be moved by whoever takes over its repository; a commit cannot.
-func TestWorkflowsUseActionsByCommitAndMayDoLittle(t *testing.T) {
+func TestWorkflowsUseActionsByCommitAndMayOnlyReadContents(t *testing.T) {
 	t.Parallel()
-	files := filetest.Must(filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml")))(t)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		text := read(t, filepath.Join(".github", "workflows", filepath.Base(file)))
+	workflows := files(t, ".yml")
+	maps.DeleteFunc(workflows, func(path, _ string) bool {
+		return !strings.HasPrefix(path, ".github/workflows/")
+	})
+	require.NotEmpty(t, workflows)
+	for file, text := range workflows {
 		require.Contains(t, text, "\npermissions: { contents: read }\n", file)
 		for _, action := range matches(text, `uses: (.*)`) {
 			require.Regexp(t, `^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`, action, file)

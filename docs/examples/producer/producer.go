@@ -1,5 +1,5 @@
-// Command producer puts one message on a queue of Billhook. It signs the message and sends it. Where
-// it was not taken, or nobody knows whether it was, it sends the same bytes again.
+// Command producer puts one message on a queue of Billhook: it signs it, and sends the same bytes until
+// they are accepted.
 //
 //	BILLHOOK_URL=http://127.0.0.1:8080 WEBHOOK_SIGNING_SECRET=... producer <subscription> <quantity>
 package main
@@ -40,8 +40,7 @@ func run(ctx context.Context, arguments []string) error {
 		return errors.New("the quantity is a whole number")
 	}
 	answer, err := send(ctx, "events-high", map[string]any{
-		// The id is made once, before the first attempt. A service that may restart between two
-		// attempts stores it with what it is about.
+		// The id is made once, before the first attempt. A service that may restart between attempts stores it.
 		"id":        "usage-" + cryptorand.Text(),
 		"type":      "usage_tracking",
 		"timestamp": time.Now().UTC().Format(time.RFC3339),
@@ -76,8 +75,7 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 		case err == nil && status != http.StatusTooManyRequests && status < http.StatusInternalServerError:
 			return nil, fmt.Errorf("refused with %d, and would be again: %s", status, answer)
 		case attempt == attempts:
-			return nil, fmt.Errorf("not taken in %d attempts, the last with %d: keep it and send it later",
-				attempts, status)
+			return nil, fmt.Errorf("not accepted in %d attempts, the last with %d: send it later", attempts, status)
 		}
 		pause := max(after, wait/2+rand.N(wait))
 		fmt.Fprintf(os.Stderr, "attempt %d: %d; the next one in %v\n", attempt, status, pause)
@@ -89,8 +87,7 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 	}
 }
 
-// post signs a body and posts it once. A status of 0 means that there was no answer. after is how
-// long the webhook service asks to wait.
+// post signs and posts a body once. Without an answer, the status is 0. after is the wait that it asks for.
 func post(
 	ctx context.Context, queue string, body []byte,
 ) (status int, after time.Duration, answer []byte, err error) {

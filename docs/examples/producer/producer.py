@@ -1,5 +1,5 @@
-"""Puts one message on a queue of Billhook. It signs the message and sends it. Where it was not taken,
-or nobody knows whether it was, it sends the same bytes again. It needs Python 3.8 and nothing else.
+"""Puts one message on a queue of Billhook: it signs the message, and sends the same bytes until they are
+accepted. It needs Python 3.8 and nothing else.
 
     BILLHOOK_URL=http://127.0.0.1:8080 WEBHOOK_SIGNING_SECRET=... python3 producer.py <subscription> <quantity>
 """
@@ -37,7 +37,7 @@ def send(queue, message):
         if 0 < status < 500 and status != 429:
             raise NotSent(f"refused with {status}, and would be again: {answer}")
         if attempt == ATTEMPTS:
-            raise NotSent(f"not taken in {ATTEMPTS} attempts, the last with {status}: keep it and send it later")
+            raise NotSent(f"not accepted in {ATTEMPTS} attempts, the last with {status}: send it later")
         pause = max(after, wait * random.uniform(0.5, 1.5))
         print(f"attempt {attempt}: {status}; the next one in {pause:.1f} s", file=sys.stderr)
         time.sleep(pause)

@@ -1,6 +1,5 @@
-// Puts one message on a queue of Billhook. It signs the message and sends it. Where it was not taken,
-// or nobody knows whether it was, it sends the same text again. It needs Node 18 and no packages;
-// Node 22.18 and later run this file as it is.
+// Puts one message on a queue of Billhook: it signs the message, and sends the same text until it is
+// accepted. It needs Node 18 and no packages; Node 22.18 and later run this file as it is.
 //
 //     BILLHOOK_URL=http://127.0.0.1:8080 WEBHOOK_SIGNING_SECRET=... node producer.ts <subscription> <quantity>
 
@@ -40,7 +39,7 @@ async function send(queue: string, message: Message): Promise<string> {
       throw new Error(`refused with ${status}, and would be again: ${text}`);
     }
     if (attempt === attempts) {
-      throw new Error(`not taken in ${attempts} attempts, the last with ${status}: keep it and send it later`);
+      throw new Error(`not accepted in ${attempts} attempts, the last with ${status}: send it later`);
     }
     const pause = Math.max(after, wait * (0.5 + Math.random()));
     console.error(`attempt ${attempt}: ${status}; the next one in ${Math.round(pause)} ms`);

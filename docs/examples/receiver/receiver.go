@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// genuine reports whether the headers are those of the body, as it came, byte for byte, at most five
-// minutes ago.
+// genuine reports whether the headers are those of exactly this body, and at most five minutes old.
 func genuine(timestamp, signature string, body, secret []byte, now time.Time) bool {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > 5*time.Minute {

@@ -18,17 +18,11 @@ type Scanned struct {
 }
 
 // Register adds the handlers under the names that the catalog uses.
-func Register(r *handler.Registry) {
-	handler.RegisterTx(r, "parcels.count", count)
-}
+func Register(r *handler.Registry) { handler.RegisterTx(r, "parcels.count", count) }
 
-// count adds a scan to its parcel. The writes are committed with the event's record, or not at
-// all: a scan that is delivered twice is counted once.
+// count adds a scan to its parcel, in one commit with the event's record: a repeated delivery counts once.
 func count(_ context.Context, e handler.Event, scan Scanned) (handler.Effect, error) {
 	parcel := store.Key{Collection: Collection, ID: store.ID(e.Tenant, scan.ParcelID)}
-	return handler.Effect{
-		Writes: []store.Write{
-			store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})},
-		Result: "counted",
-	}, nil
+	write := store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})
+	return handler.Effect{Writes: []store.Write{write}, Result: "counted"}, nil
 }

@@ -1,6 +1,6 @@
-// Package audit owns what is kept of a change that a person made: who, when, why, and what stood there before
-// and after. An entry is one immutable document, committed with the change itself. It refuses to make a
-// change, and to hold anything but ids, codes, amounts and times.
+// Package audit owns the entries of people's changes: who, when, why, and the values before and after. An
+// entry is one immutable document, committed with the change itself. It refuses to decide a change, and to
+// hold anything but ids, codes, amounts and times.
 package audit
 
 import (
@@ -23,7 +23,7 @@ import (
 // Collection holds the entries and the operations on dead letters, for good.
 const Collection = "audit"
 
-// mark begins the id of every entry alone, and sorts behind the random ids of the operations beside them.
+// mark begins the ids of entries alone, and sorts behind the random ids of the operations in the collection.
 const mark = "~"
 
 // MaxWhy and MaxWho bound the texts of an entry, in bytes.
@@ -35,31 +35,30 @@ const (
 var (
 	// ErrInvalid is wrapped by every refusal of an entry; its text says why, without a value.
 	ErrInvalid = errors.New("audit: invalid entry")
-	// ErrBroken: what is stored is no entry.
+	// ErrBroken: a stored document is not an entry.
 	ErrBroken = errors.New("audit: stored entry is not readable")
 )
 
 // Entry is one change.
 type Entry struct {
-	// Kind is what was changed, such as customer, and Subject which one, by its id. Tenant is whose it
-	// is; empty: what is changed belongs to no tenant.
+	// Kind is what was changed, such as customer, Subject its id, and Tenant its tenant; empty: none.
 	Kind    string `json:"kind" store:"kind"`
 	Tenant  string `json:"tenant,omitempty" store:"tenant,omitzero"`
 	Subject string `json:"subject" store:"subject"`
 	// At is when, in microseconds.
 	At time.Time `json:"at" store:"at" show:"At"`
-	// Action is what was done to it, such as link.
+	// Action is what was done, such as link.
 	Action string `json:"action" store:"action" show:"What"`
 	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
 	Who string `json:"who" store:"who" show:"Who"`
 	Why string `json:"why" store:"why" show:"Why"`
-	// Before and After are the fields that the change is about; nil: there was, or is, nothing.
+	// Before and After are the fields that the change is about; nil: there was none, or is none now.
 	Before map[string]any `json:"before" store:"before,omitzero" show:"Before,less"`
 	After  map[string]any `json:"after" store:"after,omitzero" show:"After,less"`
 }
 
-// With returns the writes of a change with that of its entry, for one commit. The random id tells apart
-// two changes of one subject in one microsecond. The error wraps ErrInvalid.
+// With returns the writes of a change with that of its entry, for one commit. id is random, for two changes
+// of a subject in one microsecond. The error wraps ErrInvalid.
 func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	switch {
 	case e.Kind == "", e.Subject == "", e.Action == "", e.Who == "", e.At.IsZero():
@@ -70,47 +69,42 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	if err := cmp.Or(CheckWhy(e.Why), CheckWho(e.Who)); err != nil {
 		return nil, err
 	}
-	// Ids ascend, and the newest shall come first.
-	key := store.Key{
-		Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", Subject{e.Kind, e.Tenant, e.Subject}.prefix(),
-			math.MaxInt64-e.At.UnixMicro(), id),
-	}
+	newestFirst := math.MaxInt64 - e.At.UnixMicro() // ids ascend
+	subject := Subject{e.Kind, e.Tenant, e.Subject}
+	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", subject.prefix(), newestFirst, id)}
 	if err := store.CheckKey(key); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return append(writes, store.Create(key, store.Encode(&e))), nil
 }
 
-// ErrID wraps ErrInvalid: the id of a record, or of its tenant, is none.
+// ErrID wraps ErrInvalid: the id of a record, or of its tenant, is not valid.
 var ErrID = fmt.Errorf(
 	"%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 
-// ErrChanged: the record is not as the person has seen it any more. Nothing was changed.
+// ErrChanged: the record has changed since the person looked at it. The change was not made.
 var ErrChanged = errors.New("audit: changed since it was looked at")
 
 // Change is what a person asks for.
 type Change struct {
 	Who Author
 	Why string
-	// Expect is the version of the record that they have looked at, 0 where there was none; nil: whichever it
-	// is.
+	// Expect is the version that the person has looked at, 0 if there was no record; nil: any.
 	Expect *store.Version
 }
 
-// Made is what a change makes of a record, for its entry of the audit, and the writes; without writes nothing
-// is changed.
+// Made has the writes of a change, and the members of its entry; without writes nothing is changed.
 type Made struct {
 	Action        string
 	Before, After map[string]any
 	Writes        []store.Write
-	// Version, if set, gets the version that the first write has once it is committed.
+	// Version, if set, gets the version of the first write once it is committed.
 	Version *store.Version
 }
 
-// Update changes a record for a person: it reads the document and commits what decide makes of it, as
-// store.Update does, with the entry of the audit, and reports whether there was anything to write. id tells
-// apart two changes of one moment. The error is that of decide as it is, ErrChanged or store.ErrBusy, wraps
-// ErrInvalid, or is that of the store.
+// Update changes a record for a person: it reads the document and commits the writes of decide, as
+// store.Update does, with the entry, and reports whether there were any. id is as in Entry.With. The error is
+// decide's own, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
 func (c Change) Update(
 	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string,
 	decide func(store.Document) (Made, error),
@@ -127,8 +121,8 @@ func (c Change) Update(
 			return nil, ErrChanged
 		}
 		return Entry{
-			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, Action: made.Action, At: at, Before: made.Before,
-			After: made.After,
+			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, At: at,
+			Action: made.Action, Before: made.Before, After: made.After,
 		}.By(c).With(id, made.Writes...)
 	})
 	if changed = len(versions) > 0; changed && made.Version != nil {
@@ -137,7 +131,7 @@ func (c Change) Update(
 	return changed, err
 }
 
-// By is the entry with its author and reason.
+// By returns the entry with its author and reason.
 func (e Entry) By(c Change) Entry {
 	e.Who, e.Why = c.Who.String(), c.Why
 	return e
@@ -154,23 +148,22 @@ func (s Subject) All(ctx context.Context, q store.Querier) ([]Entry, error) {
 	return store.All(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix()}, EntryOf)
 }
 
-// List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,
-// behind the entry after. next is zero on the last page.
+// List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage, from
+// the cursor after on. next is zero on the last page.
 func (s Subject) List(
 	ctx context.Context, q store.Querier, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
-	return store.List(ctx, q,
-		store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
+	query := store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}
+	return store.List(ctx, q, query, EntryOf)
 }
 
-// Newest returns a page of the entries of all kinds with the fields of equal, of which an empty one is any,
-// in a span of time, the newest first, ties by id, the greatest first: at most limit, 1 to store.MaxPage,
-// behind the entry after. next is zero behind a page that is not full; behind a full one there may be none
-// either.
+// Newest returns a page of the entries of all kinds with the fields of equal, without its empty ones, in a
+// span of time, the newest first, then by id, the greatest first: at most limit, 1 to store.MaxPage, from the
+// cursor after on. next is zero if the page is not full, and may lead from a full one to an empty one.
 func Newest(
 	ctx context.Context, q store.Querier, equal map[string]any, span store.Newest, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
-	span.Field = "at" // The operations beside the entries have no such time, and are not found.
+	span.Field = "at" // operations have no such field, and are not found
 	maps.DeleteFunc(equal, func(_ string, value any) bool { return value == "" })
 	query := store.Query{Collection: Collection, Equal: equal, Newest: &span, After: after, Limit: limit}
 	return store.List(ctx, q, query, EntryOf)
@@ -178,8 +171,8 @@ func Newest(
 
 // EntryOf reads an entry's document.
 func EntryOf(doc store.Document) (e Entry, err error) {
-	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" ||
-		e.At.IsZero() {
+	err = store.Decode(doc.Fields, &e)
+	if err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
 		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return e, nil
@@ -188,29 +181,27 @@ func EntryOf(doc store.Document) (e Entry, err error) {
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
 
-// Proof is how it is known who somebody is.
+// Proof is how a person's name is known.
 type Proof string
 
 // The proofs.
 const (
-	// Identity: a verified identity has the name, such as one of Google.
+	// Identity: the name is that of a verified identity, such as one of Google.
 	Identity Proof = "identity"
-	// SharedToken: they hold a token that others may hold too. It says nothing about who they are.
+	// SharedToken: the person holds a token that others may hold too. It does not prove a name.
 	SharedToken Proof = "token"
-	// ThisMachine: they are on this machine, which lets people in beside emulators and stand-ins alone.
+	// ThisMachine: the person is on this machine. Only emulators and stand-ins accept that.
 	ThisMachine Proof = "local"
 )
 
-// Author is who asks for something. The zero Author is nobody.
+// Author is the person who asks for something. The zero Author is nobody.
 type Author struct {
 	Proof Proof
-	// Name is the e-mail address of an identity, or what somebody without one says they are called; it may be
-	// empty then.
+	// Name is an identity's e-mail address, or the name that a person without one gives, which may be empty.
 	Name string
 }
 
-// String is the author's name in the audit: ada@example.org, token:ada, local:ada, or token where they say no
-// name.
+// String is the author's name in the audit: ada@example.org, token:ada, local:ada, or token without a name.
 func (a Author) String() string {
 	switch {
 	case a.Proof == Identity:
@@ -223,15 +214,15 @@ func (a Author) String() string {
 }
 
 var (
-	// ErrNoIdentity: the person has no identity of their own, so that nobody can say that two people were two.
+	// ErrNoIdentity: the person has no identity of their own, so that nobody can prove that two people were two.
 	ErrNoIdentity = errors.New("audit: it takes two people, and each needs an identity of their own")
 	// ErrSamePerson: the second person is the first.
 	ErrSamePerson = errors.New("audit: it takes two people: somebody else has to approve it")
 )
 
-// TwoPeople checks the part of one person in what takes two. first is who has begun it, as String has it;
-// empty: this person begins it. Each needs an identity; beside emulators and stand-ins, where nothing is at
-// stake, a name is one. The error is ErrNoIdentity or ErrSamePerson.
+// TwoPeople checks one person's part in a change that takes two. first is the name of who began it, as of
+// String; empty: this person begins it. Each needs an identity; on emulators and stand-ins a name will do.
+// The error is ErrNoIdentity or ErrSamePerson.
 func TwoPeople(first string, by Author) error {
 	switch {
 	case by.Name == "", by.Proof != Identity && by.Proof != ThisMachine:
@@ -243,8 +234,8 @@ func TwoPeople(first string, by Author) error {
 	}
 }
 
-// SamePerson reports whether two names of authors, as String has them, may be one person's: in another case,
-// with spaces around it, with a tag behind a plus sign, or known in another way.
+// SamePerson reports whether two authors' names, as of String, may be one person's: they differ at most in
+// case, spaces around them, a tag after a plus sign, and proof.
 func SamePerson(a, b string) bool { return person(a) == person(b) }
 
 func person(name string) string {
@@ -259,14 +250,14 @@ func person(name string) string {
 	return name
 }
 
-// CheckWhy refuses a reason that must not be kept, or shown to the next person: one that is too
-// long, is not text, has characters that are not seen, or has what a detector takes for personal
-// data. An empty reason passes. The error wraps ErrInvalid and repeats nothing of the reason.
+// CheckWhy refuses a reason that must not be stored or shown: one that is too long, is not UTF-8, has
+// invisible characters, or has what looks like personal data. An empty reason passes. The error wraps
+// ErrInvalid and repeats nothing of the reason.
 func CheckWhy(why string) error {
 	if err := check("reason", why, MaxWhy); err != nil {
 		return err
 	}
-	// The long numbers of orders and products are said in reasons, and one in ten looks like a card's.
+	// Reasons name orders and products by long numbers, of which one in ten could be a card's.
 	words := strings.FieldsFunc(why, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	for _, word := range words {
 		if len(word) > len("4111111111111111") && strings.Trim(word, "0123456789") == "" {
@@ -280,8 +271,8 @@ func CheckWhy(why string) error {
 	return nil
 }
 
-// CheckWho refuses an operator's name that must not be kept or shown. An e-mail address is how some
-// operators are known, so the detectors do not look at names.
+// CheckWho refuses an operator's name that must not be stored or shown. It may be an e-mail address, so it is
+// not checked for personal data.
 func CheckWho(who string) error { return check("operator's name", who, MaxWho) }
 
 func check(what, text string, limit int) error {
@@ -296,16 +287,16 @@ func check(what, text string, limit int) error {
 	return nil
 }
 
-// unseen reports whether a character moves the cursor, turns or breaks the line, or does not show; those that
-// join or part letters belong to how some languages are written.
+// unseen reports whether a character is invisible, moves the cursor, breaks the line or changes its
+// direction. Some languages are written with the non-joiner and the joiner.
 func unseen(r rune) bool {
-	const parts, joins = '\u200c', '\u200d'
+	const nonJoiner, joiner = '\u200c', '\u200d'
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) ||
-		(unicode.Is(unicode.Cf, r) && r != parts && r != joins)
+		(unicode.Is(unicode.Cf, r) && r != nonJoiner && r != joiner)
 }
 
-// Escape returns a text with each character that is not seen as its number in JSON, such as \u202e: what was
-// kept before it was refused must not reach a terminal. Of a JSON document of one line it is that document.
+// Escape returns a text with each invisible character as an escape of JSON, such as \u202e: one that was
+// stored must not reach a terminal. A JSON document of one line stays the same document.
 func Escape(text string) string {
 	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
 		return text
@@ -323,7 +314,7 @@ func Escape(text string) string {
 	return out.String()
 }
 
-// EscapeLines does the same in each line of a text, whose ends stay.
+// EscapeLines does the same, but keeps line breaks.
 func EscapeLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -23,7 +23,7 @@ func change(subject string, at time.Time) audit.Entry {
 	return audit.Entry{
 		Kind: "customer", Tenant: "acme", Subject: subject, Action: "link", Who: "token:ada",
 		Why: "ticket 7", At: at,
-		Before: nil, After: map[string]any{"uid": "u1"},
+		After: map[string]any{"uid": "u1"},
 	}
 }
 
@@ -36,34 +36,33 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	require.False(t, audit.IsEntry("0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10"))
 	require.Equal(t, map[string]any{
 		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada",
-		"why": "ticket 7",
-		"at":  noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
+		"why": "ticket 7", "at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
 	again := filetest.Must(change("c~1/2", noon).With("r2"))(t)
-	require.NotEqual(t, w.Key, again[0].Key, "two changes of one moment are two")
+	require.NotEqual(t, w.Key, again[0].Key, "two changes at one moment are two")
 
 	write := store.Set(store.Key{Collection: "customers", ID: "c1"}, nil)
 	writes := filetest.Must(change("c~1/2", noon).With("r1", write))(t)
 	require.Equal(t, []store.Write{write, w}, writes)
 	writes, err := audit.Entry{}.With("r1", write)
 	require.ErrorIs(t, err, audit.ErrInvalid)
-	require.Empty(t, writes, "what has no entry is not written")
+	require.Empty(t, writes, "without an entry nothing is written")
 }
 
 func TestAnInvalidEntryIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*audit.Entry){
-		"no kind":                 func(e *audit.Entry) { e.Kind = "" },
-		"no subject":              func(e *audit.Entry) { e.Subject = "" },
-		"no action":               func(e *audit.Entry) { e.Action = "" },
-		"no operator":             func(e *audit.Entry) { e.Who = "" },
-		"no time":                 func(e *audit.Entry) { e.At = time.Time{} },
-		"no reason":               func(e *audit.Entry) { e.Why = " \t" },
-		"a reason without end":    func(e *audit.Entry) { e.Why = strings.Repeat("w", audit.MaxWhy+1) },
-		"a name without end":      func(e *audit.Entry) { e.Who = strings.Repeat("w", audit.MaxWho+1) },
-		"a reason that no text":   func(e *audit.Entry) { e.Why = "\xff" },
-		"a subject without end":   func(e *audit.Entry) { e.Subject = strings.Repeat("s", 1500) },
-		"a name that is not text": func(e *audit.Entry) { e.Who = "\xff" },
+		"no kind":                  func(e *audit.Entry) { e.Kind = "" },
+		"no subject":               func(e *audit.Entry) { e.Subject = "" },
+		"no action":                func(e *audit.Entry) { e.Action = "" },
+		"no operator":              func(e *audit.Entry) { e.Who = "" },
+		"no time":                  func(e *audit.Entry) { e.At = time.Time{} },
+		"no reason":                func(e *audit.Entry) { e.Why = " \t" },
+		"a reason too long":        func(e *audit.Entry) { e.Why = strings.Repeat("w", audit.MaxWhy+1) },
+		"a name too long":          func(e *audit.Entry) { e.Who = strings.Repeat("w", audit.MaxWho+1) },
+		"a subject too long":       func(e *audit.Entry) { e.Subject = strings.Repeat("s", 1500) },
+		"a reason that is no text": func(e *audit.Entry) { e.Why = "\xff" },
+		"a name that is no text":   func(e *audit.Entry) { e.Who = "\xff" },
 	} {
 		e := change("c1", noon)
 		spoil(&e)
@@ -74,11 +73,9 @@ func TestAnInvalidEntryIsRefused(t *testing.T) {
 func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	t.Parallel()
 	documents := storetest.Open(t)
-	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1", "c1 of another"} {
-		e := change(subject, noon.Add(time.Duration(i)*time.Hour))
-		if subject == "c1 of another" {
-			e.Tenant, e.Subject = "another", "c1"
-		}
+	for i, key := range []string{"acme c1", "acme c1", "acme c2", "acme c1~", "acme c1", "another c1"} {
+		e := change("", noon.Add(time.Duration(i)*time.Hour))
+		e.Tenant, e.Subject, _ = strings.Cut(key, " ")
 		storetest.Put(t, documents, filetest.Must(e.With("r"))(t)...)
 	}
 	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
@@ -105,14 +102,11 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 type broken struct{}
 
 func (broken) Query(context.Context, store.Query) (store.Page, error) {
-	return store.Page{
-		Documents: []store.Document{
-			{Key: store.Key{Collection: audit.Collection, ID: "~x"}, Fields: map[string]any{}},
-		},
-	}, nil
+	key := store.Key{Collection: audit.Collection, ID: "~x"}
+	return store.Page{Documents: []store.Document{{Key: key, Fields: map[string]any{}}}}, nil
 }
 
-func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
+func TestADocumentThatIsNotAnEntryIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.All(t.Context(), broken{})
 	require.ErrorIs(t, err, audit.ErrBroken)
@@ -124,8 +118,9 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	t.Parallel()
 	key, none, seen := store.Key{Collection: "things", ID: "one"}, store.Version(0), store.Version(0)
 	s, subject := &storetest.Faults{Store: storetest.Open(t)}, "one"
+	ada := audit.Author{Proof: audit.Identity, Name: "ada"}
 	by := func(expect *store.Version) audit.Change {
-		return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "ticket 7", Expect: expect}
+		return audit.Change{Who: ada, Why: "ticket 7", Expect: expect}
 	}
 	set := func(by audit.Change, id, value string) error {
 		of := audit.Subject{Kind: "thing", Tenant: "acme", ID: subject}
@@ -133,24 +128,22 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 			if doc.Fields["value"] == value {
 				return audit.Made{}, nil
 			}
-			writes := []store.Write{store.Replace(key, doc.Version, map[string]any{"value": value})}
-			return audit.Made{
-				Action: "set", Before: doc.Fields, After: map[string]any{"value": value}, Writes: writes, Version: &seen,
-			}, nil
+			after := map[string]any{"value": value}
+			writes := []store.Write{store.Replace(key, doc.Version, after)}
+			return audit.Made{Action: "set", Before: doc.Fields, After: after, Writes: writes, Version: &seen}, nil
 		})
 		return err
 	}
 	require.NoError(t, set(by(&none), "r1", "a"), "there was nothing, as expected")
 	first := seen
 	require.ErrorIs(t, set(by(&none), "r2", "b"), audit.ErrChanged)
-	require.NoError(t, set(by(&none), "r2", "a"), "it is as it should be, perhaps by this call before")
+	require.NoError(t, set(by(&none), "r2", "a"), "it has the value already, maybe by an earlier call")
 	require.NoError(t, set(by(&first), "r2", "b"))
 	require.ErrorIs(t, set(by(&first), "r3", "c"), audit.ErrChanged)
 	require.NoError(t, set(by(nil), "r3", "c"))
-	require.ErrorIs(t, set(audit.Change{Who: by(nil).Who}, "r4", "d"), audit.ErrInvalid,
-		"a change needs a reason")
+	require.ErrorIs(t, set(audit.Change{Who: ada}, "r4", "d"), audit.ErrInvalid, "a change needs a reason")
 
-	meanwhile := true // somebody else's commit comes between the read and the commit
+	meanwhile := true // another commit comes between the read and the commit
 	s.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
 		if meanwhile {
 			meanwhile = false
@@ -174,80 +167,45 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 
 func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 	t.Parallel()
+	const ada, upper, tagged = "ada@shop.example", "Ada@Shop.Example", "ada+2@shop.example"
+	const bob, spaced = "bob@shop.example", ada + " "
 	for name, test := range map[string]struct {
-		by    audit.Author
-		first string
-		want  error
-		known string
+		proof       audit.Proof
+		name, first string
+		want        error
+		known       string
 	}{
-		"an identity begins": {
-			audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "", nil, "ada@shop.example",
-		},
-		"another identity approves": {
-			audit.Author{Proof: audit.Identity, Name: "bob@shop.example"}, "ada@shop.example", nil, "bob@shop.example",
-		},
-		"the same identity approves": {
-			audit.Author{Proof: audit.Identity, Name: "ada@shop.example"},
-			"ada@shop.example", audit.ErrSamePerson,
-			"ada@shop.example",
-		},
-		"it approves in other letters": {
-			audit.Author{Proof: audit.Identity, Name: "Ada@Shop.Example"},
-			"ada@shop.example", audit.ErrSamePerson,
-			"Ada@Shop.Example",
-		},
-		"it approves with a tag": {
-			audit.Author{Proof: audit.Identity, Name: "ada+two@shop.example"},
-			"ada@shop.example", audit.ErrSamePerson,
-			"ada+two@shop.example",
-		},
-		"it approves on this machine": {
-			audit.Author{Proof: audit.ThisMachine, Name: "ada@shop.example "},
-			"ada@shop.example", audit.ErrSamePerson,
-			"local:ada@shop.example ",
-		},
-		"an identity that says token": {
-			audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"},
-			"ada@shop.example", nil,
-			"token-desk@shop.example",
-		},
-		"a token begins": {
-			audit.Author{Proof: audit.SharedToken, Name: "ada@shop.example"},
-			"", audit.ErrNoIdentity,
-			"token:ada@shop.example",
-		},
-		"a token approves": {
-			audit.Author{Proof: audit.SharedToken, Name: "bob"}, "ada@shop.example", audit.ErrNoIdentity, "token:bob",
-		},
-		"a token without a name begins": {audit.Author{Proof: audit.SharedToken}, "", audit.ErrNoIdentity, "token"},
-		"a name on this machine begins": {
-			audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "", nil, "local:ada",
-		},
-		"another name on it approves": {
-			audit.Author{Proof: audit.ThisMachine, Name: "bob"}, "local:ada", nil, "local:bob",
-		},
-		"the same name on it approves": {
-			audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "local:ada", audit.ErrSamePerson, "local:ada",
-		},
-		"somebody on this machine begins": {
-			audit.Author{Proof: audit.ThisMachine}, "", audit.ErrNoIdentity, "local",
-		},
-		"nobody begins":                     {audit.Author{}, "", audit.ErrNoIdentity, ""},
-		"a name that nothing proves, alone": {audit.Author{Name: "ada"}, "", audit.ErrNoIdentity, ":ada"},
+		"an identity begins":            {audit.Identity, ada, "", nil, ada},
+		"another identity approves":     {audit.Identity, bob, ada, nil, bob},
+		"the same identity approves":    {audit.Identity, ada, ada, audit.ErrSamePerson, ada},
+		"it approves in another case":   {audit.Identity, upper, ada, audit.ErrSamePerson, upper},
+		"it approves with a tag":        {audit.Identity, tagged, ada, audit.ErrSamePerson, tagged},
+		"it approves on this machine":   {audit.ThisMachine, ada, ada, audit.ErrSamePerson, "local:" + ada},
+		"it approves after a space":     {audit.ThisMachine, spaced, ada, audit.ErrSamePerson, "local:" + spaced},
+		"a name that says token":        {audit.Identity, "token-" + ada, ada, nil, "token-" + ada},
+		"a token begins":                {audit.SharedToken, ada, "", audit.ErrNoIdentity, "token:" + ada},
+		"a token approves":              {audit.SharedToken, "bob", ada, audit.ErrNoIdentity, "token:bob"},
+		"a token without a name begins": {audit.SharedToken, "", "", audit.ErrNoIdentity, "token"},
+		"a name on this machine begins": {audit.ThisMachine, "ada", "", nil, "local:ada"},
+		"another name on it approves":   {audit.ThisMachine, "bob", "local:ada", nil, "local:bob"},
+		"the same name on it approves":  {audit.ThisMachine, "ada", "local:ada", audit.ErrSamePerson, "local:ada"},
+		"nobody on this machine begins": {audit.ThisMachine, "", "", audit.ErrNoIdentity, "local"},
+		"nobody begins":                 {"", "", "", audit.ErrNoIdentity, ""},
+		"a name without a proof begins": {"", "ada", "", audit.ErrNoIdentity, ":ada"},
 	} {
-		require.ErrorIs(t, audit.TwoPeople(test.first, test.by), test.want, name)
-		require.Equal(t, test.known, test.by.String(), name)
+		by := audit.Author{Proof: test.proof, Name: test.name}
+		require.ErrorIs(t, audit.TwoPeople(test.first, by), test.want, name)
+		require.Equal(t, test.known, by.String(), name)
 	}
 }
 
 // unseen are characters that a terminal acts on, or does not show.
 var unseen = map[string]string{
-	"a line break": "\n", "a carriage return": "\r", "an escape": "\x1b[2J",
-	"a control of one byte more": "\u009b31m", "a delete": "\x7f",
-	"a turn of the direction": "\u202e", "an isolate": "\u2066", "a mark of direction": "\u200f",
-	"an Arabic mark":       "\u061c",
-	"a separator of lines": "\u2028", "a space without width": "\u200b", "a byte order mark": "\ufeff",
-	"a tag": "\U000e0041", "a soft hyphen": "\u00ad",
+	"a line break": "\n", "a carriage return": "\r", "an escape": "\x1b[2J", "a delete": "\x7f",
+	"a control of two bytes": "\u009b31m", "a direction override": "\u202e", "an isolate": "\u2066",
+	"a direction mark": "\u200f", "an Arabic mark": "\u061c", "a line separator": "\u2028",
+	"a zero-width space": "\u200b", "a byte order mark": "\ufeff", "a tag": "\U000e0041",
+	"a soft hyphen": "\u00ad",
 }
 
 func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
@@ -261,11 +219,11 @@ func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
 		}
 		escaped := audit.Escape("found" + text + "again")
 		require.NotContains(t, escaped, text, name)
-		require.NoError(t, audit.CheckWhy(escaped), "what is shown may be kept")
+		require.NoError(t, audit.CheckWhy(escaped), "an escaped text may be stored")
 		require.Regexp(t, `^found\\.*again$`, escaped, name)
 	}
 	require.Equal(t, "a�b", audit.Escape("a\xffb"))
-	require.Equal(t, "a\\u202e\nb\n", audit.EscapeLines("a\u202e\nb\n"), "the ends of lines stay")
+	require.Equal(t, "a\\u202e\nb\n", audit.EscapeLines("a\u202e\nb\n"), "line breaks stay")
 	require.Equal(t, `"\u202e\udb40\udc41"`, audit.Escape("\"\u202e\U000e0041\""))
 	for _, plain := range []string{"", "Grüße, 価格, \"quoted\", 100 %", "نمی\u200cخواهم", "👩\u200d💻"} {
 		require.NoError(t, audit.CheckWhy(plain))
@@ -277,8 +235,7 @@ func TestAReasonHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	for found, why := range map[string]string{
 		"email": "asked for by ilse@example.org", "card": "paid with 4111 1111 1111 1111",
-		"phone": "call +49 30 901820",
-		"iban":  "to DE89370400440532013000", "ip": "from 203.0.113.7",
+		"phone": "call +49 30 901820", "iban": "to DE89370400440532013000", "ip": "from 203.0.113.7",
 	} {
 		err := audit.CheckWhy(why)
 		require.ErrorIs(t, err, audit.ErrInvalid, why)
@@ -289,15 +246,15 @@ func TestAReasonHasNoPersonalData(t *testing.T) {
 			}
 		}
 	}
-	require.NoError(t, audit.CheckWho("ada@example.org"), "that is how she is known")
+	require.NoError(t, audit.CheckWho("ada@example.org"), "an identity's name is an address")
 }
 
 func TestAReasonMayNameWhatItIsAbout(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{
-		"the product is known now", "ticket OPS-4711, 2026-11-22 12:30", "INC-00123456",
-		"refund of 1234.50 EUR on 2026-03-02T10:15:00Z",
-		"operation 6f9619ff-8b86-d011-b42d-00cf4fc964ff", "ticket 1234567890", "commit 79a6775 and 2196634",
+		"the product is known now", "ticket OPS-4711, 2026-11-22 12:30", "INC-00123456", "ticket 1234567890",
+		"refund of 1234.50 EUR on 2026-03-02T10:15:00Z", "commit 79a6775 and 2196634",
+		"operation 6f9619ff-8b86-d011-b42d-00cf4fc964ff",
 	} {
 		require.NoError(t, audit.CheckWhy(why), why)
 	}

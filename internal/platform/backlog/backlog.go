@@ -1,6 +1,5 @@
-// Package backlog keeps how many messages of each queue wait in the broker, and since when, as one
-// document. A task counts them and writes it; the webhook service and people read it. It owns the document.
-// It refuses to guess: a count that is too old is none.
+// Package backlog owns the document that says how many messages of each queue wait in the broker, and since
+// when. A task writes it; the webhook service and people read it. It refuses to guess: an old count is none.
 package backlog
 
 import (
@@ -16,21 +15,20 @@ const Collection = "backlogs"
 
 var key = store.Key{Collection: Collection, ID: "all"}
 
-// GoodFor is how long a count is believed: the broker's own counts come late by up to three
-// minutes, the task runs every minute, and one run may fail.
+// GoodFor is how long a count is valid: the broker's own counts are up to three minutes late, the task runs
+// every minute, and one run may fail.
 const GoodFor = 5 * time.Minute
 
-// Held is what a subscription of the broker holds: the messages that are not acknowledged.
+// Held counts the messages of a subscription that are not acknowledged.
 type Held struct {
 	Messages int64
 	// Oldest is when the oldest of them was published; zero: there is none, or it is not known.
 	Oldest time.Time
 }
 
-// Counter knows what the broker holds.
+// Counter counts the messages in the broker.
 type Counter interface {
-	// Backlogs returns what each subscription holds, by the subscription's id, as far as known, and when that
-	// was so.
+	// Backlogs returns the counts of each subscription by its id, as far as known, and their time.
 	Backlogs(ctx context.Context) (held map[string]Held, at time.Time, err error)
 }
 
@@ -38,20 +36,18 @@ type Counter interface {
 type Counted struct {
 	// At is when they were counted.
 	At time.Time `store:"counted_at,required"`
-	// Messages has the number of each queue that could be counted, by its id. Oldest has the time of
-	// its oldest message, where that is known.
+	// Messages and Oldest have the count of each queue by its id, and the time of its oldest message, if known.
 	Messages map[string]int64     `store:"messages"`
 	Oldest   map[string]time.Time `store:"oldest,omitzero"`
 }
 
-// Of returns what waits of a queue. It is not known where the queue was not counted, or the count is
-// too old at the time.
+// Of returns the count of a queue. It is not known if the queue was not counted, or the count is too old.
 func (c Counted) Of(queue string, now time.Time) (held Held, known bool) {
 	messages, known := c.Messages[queue]
 	return Held{messages, c.Oldest[queue]}, known && now.Sub(c.At) <= GoodFor
 }
 
-// Write replaces the document. queues has what waits of each queue by its id.
+// Write replaces the document by the counts of queues, by their ids.
 func Write(ctx context.Context, to store.Committer, at time.Time, queues map[string]Held) error {
 	c := Counted{At: at, Messages: map[string]int64{}, Oldest: map[string]time.Time{}}
 	for queue, held := range queues {
@@ -66,7 +62,7 @@ func Write(ctx context.Context, to store.Committer, at time.Time, queues map[str
 	return nil
 }
 
-// Read returns what was counted last; nothing where nobody has counted yet.
+// Read returns the last counts; none before the first run of the task.
 func Read(ctx context.Context, from store.Getter) (Counted, error) {
 	doc, err := store.Find(ctx, from, key)
 	var c Counted

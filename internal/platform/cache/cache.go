@@ -1,6 +1,5 @@
-// Package cache owns what a process remembers of answers that cost a question: how many, for how long, and
-// that those who miss the same one at once share the question. It refuses to remember an error, and to know
-// what it holds.
+// Package cache owns the values that a process keeps in memory: how many, for how long, and that callers who
+// miss the same one at the same time share its load. It refuses to keep an error, and to know what it holds.
 package cache
 
 import (
@@ -13,21 +12,21 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Forever is how long an answer is good that only makes room for those used later.
+// Forever is the lifetime of a value that only makes room for values used later.
 const Forever = time.Duration(math.MaxInt64)
 
-// Load asks for a value, and says for how long the answer is good; "there is none" is such an answer too. The
-// end of the caller's context does not end it, since others wait for it: it bounds its time itself.
+// Load loads a value, and returns how long it is valid; "there is none" is a value too. Others may wait for
+// it, so it does not end with the caller's context, and bounds its own time.
 type Load[V any] func(ctx context.Context) (value V, good time.Duration, err error)
 
-// Cache remembers values by key. It is safe for concurrent use.
+// Cache keeps values by key. It is safe for concurrent use.
 type Cache[V any] struct {
 	now func() time.Time
 
 	loads singleflight.Group
 	mu    sync.Mutex
 	known *simplelru.LRU[string, entry[V]]
-	// changes counts what callers have put and forgotten: what was loaded meanwhile may be from before.
+	// changes counts calls of Put and Forget: a value loaded meanwhile may be older than they are.
 	changes int
 }
 
@@ -36,13 +35,13 @@ type entry[V any] struct {
 	since, until time.Time
 }
 
-// New returns a cache of the values used last: at most most, and at least one.
+// New returns a cache of the most recently used values: at most most, and at least one.
 func New[V any](most int, now func() time.Time) *Cache[V] {
 	known, _ := simplelru.NewLRU[string, entry[V]](max(1, most), nil) // it refuses a size that is not positive
 	return &Cache[V]{now: now, known: known}
 }
 
-// Known returns a value that is good, without asking for it.
+// Known returns a valid value, without loading it.
 func (c *Cache[V]) Known(key string) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,8 +52,7 @@ func (c *Cache[V]) Known(key string) (value V, ok bool) {
 	return e.value, true
 }
 
-// Get returns a value that is good, and loads it where there is none. The error is that of the load or of
-// ctx.
+// Get returns a valid value, and loads it if there is none. The error is that of the load or of ctx.
 func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error) {
 	if value, ok := c.Known(key); ok {
 		return value, nil
@@ -77,14 +75,12 @@ func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error)
 	}
 }
 
-// load joins the load of the key that is under way, or begins one, which own then says.
-func (c *Cache[V]) load(
-	ctx context.Context, key string, load Load[V],
-) (loaded <-chan singleflight.Result, own *bool) {
-	own = new(bool)
+// load joins the running load of the key, or begins one: own is true then.
+func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (<-chan singleflight.Result, *bool) {
+	own := new(bool)
 	return c.loads.DoChan(key, func() (any, error) {
 		*own = true
-		if value, ok := c.Known(key); ok { // by a load that has just ended
+		if value, ok := c.Known(key); ok { // from a load that has just ended
 			return value, nil
 		}
 		c.mu.Lock()
@@ -101,7 +97,7 @@ func (c *Cache[V]) load(
 	}), own
 }
 
-// Put remembers a value that the caller knows.
+// Put keeps a value that the caller knows.
 func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +106,7 @@ func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.known.Add(key, entry[V]{value: value, since: now, until: now.Add(good)})
 }
 
-// Forget has the next Get load the value; a load that is under way is not remembered.
+// Forget removes a value, and has the cache ignore the result of a running load.
 func (c *Cache[V]) Forget(key string) {
 	c.loads.Forget(key)
 	c.mu.Lock()

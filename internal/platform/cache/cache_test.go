@@ -50,11 +50,13 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 		}
 		good := func(e entry) bool { return !now.Before(e.since) && now.Before(e.until) }
 		key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
-		seconds := rapid.IntRange(1, 30)
+		seconds := rapid.Map(rapid.IntRange(1, 30), func(n int) time.Duration {
+			return time.Duration(n) * time.Second
+		})
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				count++
-				e := entry{key.Draw(t, "key"), count, now, now.Add(time.Duration(seconds.Draw(t, "good")) * time.Second)}
+				e := entry{key.Draw(t, "key"), count, now, now.Add(seconds.Draw(t, "good"))}
 				c.Put(e.key, e.value, e.until.Sub(now))
 				add(e)
 			},
@@ -76,12 +78,11 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 				}
 			},
 			"get": func(t *rapid.T) {
-				key, lasts, fails := key.Draw(t, "key"), time.Duration(seconds.Draw(t, "good"))*time.Second,
-					rapid.Bool().Draw(t, "fails")
+				key, lasts, fails := key.Draw(t, "key"), seconds.Draw(t, "good"), rapid.Bool().Draw(t, "fails")
 				e, held := use(key)
 				count++
 				value, err := c.Get(t.Context(), key, func(context.Context) (int, time.Duration, error) {
-					require.False(t, held && good(e), "what is good is not loaded")
+					require.False(t, held && good(e), "a valid value is not loaded")
 					if fails {
 						return 0, 0, errLoad
 					}
@@ -143,7 +144,7 @@ func (b *bench) answer(value, loads int) {
 	synctest.Wait()
 }
 
-func TestThoseWhoAskAtOnceShareALoadThatOutlivesEachOfThem(t *testing.T) {
+func TestConcurrentCallersShareALoadThatOutlivesEachOfThem(t *testing.T) {
 	t.Parallel()
 	asking(t, func(b *bench) {
 		leaving, leave := context.WithCancel(b.t.Context())
@@ -155,7 +156,7 @@ func TestThoseWhoAskAtOnceShareALoadThatOutlivesEachOfThem(t *testing.T) {
 	})
 }
 
-func TestWhoSharedALoadThatFailedAsksOnceMore(t *testing.T) {
+func TestACallerOfASharedLoadThatFailedLoadsOnceMore(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[int]string{0: "0 not loaded", 5: "5 <nil>"} {
 		asking(t, func(b *bench) {
@@ -168,7 +169,7 @@ func TestWhoSharedALoadThatFailedAsksOnceMore(t *testing.T) {
 	}
 }
 
-func TestAChangeWhileALoadIsUnderWayIsNotHidden(t *testing.T) {
+func TestAChangeDuringALoadIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*bench){
 		func(b *bench) { b.Forget("a") },

@@ -1,6 +1,5 @@
-// Package env reads a program's configuration struct from the environment, and says what its variables are.
-// It owns secrets, which never print themselves. It refuses to read the process environment: the caller
-// passes getenv.
+// Package env reads a program's configuration struct from environment variables, and describes them. It owns
+// secrets, which never print themselves. It refuses to read the process environment itself.
 package env
 
 import (
@@ -20,9 +19,8 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together, each
-// behind the name of its variable and without the value. If T has a method Check() error, its
-// mistakes are among them.
+// Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together, each with the name of
+// its variable and without the value, and with them the error of T's method Check() error, if it has one.
 func Parse[T any](getenv func(string) string) (T, error) {
 	values := map[string]string{}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
@@ -40,7 +38,7 @@ func Parse[T any](getenv func(string) string) (T, error) {
 
 func byVariable(err error, config reflect.Type) (mistakes []error) {
 	var all env.AggregateError
-	_ = errors.As(err, &all) // it has no other
+	_ = errors.As(err, &all) // the library returns no other
 	for _, one := range all.Errors {
 		var unset env.VarIsNotSetError
 		var unread env.ParseError
@@ -75,10 +73,10 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// Port is the number of a TCP port, as text. Port 0 asks for a free one.
+// Port is the number of a TCP port, as text. Port 0 is any free one.
 type Port string
 
-// UnmarshalText refuses what is no number of a port.
+// UnmarshalText refuses anything but the number of a port.
 func (p *Port) UnmarshalText(text []byte) error {
 	if _, err := strconv.ParseUint(string(text), 10, 16); err != nil {
 		return errors.New("not a port")
@@ -95,11 +93,10 @@ type Secret string
 func (s Secret) String() string               { return redacted }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// Format prints "[redacted]" for every verb, so that %x and %q do not leak either.
+// Format prints "[redacted]" for every verb, also for %x and %q.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// List splits a comma-separated secret, as in a rotation, and trims the line break or space that a stored one
-// may have.
+// List splits a comma-separated secret, as in a rotation, and trims the white space of each.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil
@@ -114,7 +111,7 @@ func (s Secret) List() []string {
 // Variable is an environment variable of a program.
 type Variable struct {
 	Name string
-	// About says what it is.
+	// About describes it.
 	About string
 	// Default is its value where it is not set; empty: none.
 	Default  string
@@ -123,9 +120,8 @@ type Variable struct {
 	Secret bool
 }
 
-// Variables lists the variables of a configuration struct, in the order of its fields. The tag
-// `about` says what each is. It panics at a variable without that tag: its reader would know
-// nothing of it.
+// Variables lists the variables of a configuration struct, in the order of its fields, each with its tag
+// `about`. It panics if a field has none: the reference would not describe it.
 func Variables[T any]() (variables []Variable) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		tag, ok := field.Tag.Lookup("env")
@@ -145,7 +141,7 @@ func Variables[T any]() (variables []Variable) {
 	return variables
 }
 
-// Help is what a program that is configured by its environment says of itself.
+// Help describes a program that environment variables configure.
 type Help struct {
 	// About is a sentence on the program.
 	About string
@@ -155,18 +151,17 @@ type Help struct {
 	Catalog []Variable
 }
 
-// Asked reports whether the arguments ask for the help, and prints it then. Any other argument is
-// a mistake, with the exit code of wrong use.
+// Asked reports whether there are arguments. It prints the help if one asks for it; any other is an error
+// with the exit code of wrong use.
 func (h Help) Asked(args []string, out io.Writer) (bool, error) {
 	switch {
 	case len(args) == 0:
 		return false, nil
 	case args[0] != "--help" && args[0] != "-h" && args[0] != "-help" && args[0] != "help":
-		return true, wrongUse(fmt.Sprintf(
-			"unknown argument %q: environment variables configure this program, and --help lists them", args[0]))
+		const unknown = "unknown argument %q: environment variables configure this program, and --help lists them"
+		return true, wrongUse(fmt.Sprintf(unknown, args[0]))
 	}
-	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	// Flush has the error
+	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush has its errors
 	_, _ = fmt.Fprintf(text, "%s\n\nIt takes no arguments. Environment variables configure it; in brackets is "+
 		"what one is\nwhere it is not set:\n\n", h.About)
 	list := func(variables []Variable) {
@@ -193,19 +188,19 @@ type wrongUse string
 
 func (w wrongUse) Error() string { return string(w) }
 
-// ExitCode is that of wrong use, as opposed to a failure.
+// ExitCode is that of wrong use, other than that of a failure.
 func (w wrongUse) ExitCode() int { return 2 }
 
-// Setting is what a program runs with of one variable, for people who look at it.
+// Setting is the value of one variable in a running program, for people.
 type Setting struct {
 	Name  string `json:"name" show:"Variable"`
 	About string `json:"about" show:"About,less"`
-	// Value is [redacted] of a secret, and has no password of an address; empty: it is not set.
+	// Value is [redacted] for a secret, and an address without its password; empty: it is not set.
 	Value string `json:"value" show:"Value"`
 }
 
-// Settings lists the values of a configuration struct by its variables, in the order of its fields, and
-// behind them those of the variables that the catalog names, which getenv reads.
+// Settings lists the values of a configuration struct, in the order of its fields, and then those of the
+// variables that the catalog names, which getenv reads.
 func Settings[T any](config T, named []Variable, getenv func(string) string) (settings []Setting) {
 	fields := reflect.VisibleFields(reflect.TypeFor[T]())
 	fields = slices.DeleteFunc(fields, func(f reflect.StructField) bool { return variableOf(f) == "" })
@@ -223,9 +218,9 @@ func Settings[T any](config T, named []Variable, getenv func(string) string) (se
 	return settings
 }
 
-// shown is a value as it would be set, without what is secret in it.
+// shown is a value as it would be set, without its secrets.
 func shown(value reflect.Value) string {
-	if value.IsZero() && value.Kind() != reflect.Int { // a number is always set
+	if value.IsZero() && value.Kind() != reflect.Int { // a number is always shown
 		return ""
 	}
 	switch v := value.Interface().(type) {
@@ -250,7 +245,7 @@ func shown(value reflect.Value) string {
 	}
 }
 
-// address is a text without the password, and without the query, of the URL that it may be.
+// address is a text without the password and the query, if it is a URL.
 func address(text string) string {
 	u, err := url.Parse(text)
 	switch {

@@ -36,16 +36,15 @@ func TestParseReportsEveryMistakeTogetherByVariableAndWithoutTheValue(t *testing
 	_, err := env.Parse[config](func(name string) string { return values[name] })
 	require.ElementsMatch(t, []string{
 		"PORT: must be a whole number", "OTHER: must be a port: a number from 0 to 65535",
-		"LEVEL: must be DEBUG, INFO, WARN or ERROR",
-		"SECRET: is required", "LIMIT is above 10",
+		"LEVEL: must be DEBUG, INFO, WARN or ERROR", "SECRET: is required", "LIMIT is above 10",
 	}, strings.Split(err.Error(), "\n"))
 }
 
 func TestValuesAreReadByTheirTypes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		"0": true, "8080": true, "65535": true, "65536": false, "-1": false, "http": false, "8e1": false,
-		"+80": false,
+		"0": true, "8080": true, "65535": true,
+		"65536": false, "-1": false, "http": false, "8e1": false, "+80": false,
 	} {
 		var p env.Port
 		require.Equal(t, want, p.UnmarshalText([]byte(text)) == nil, text)
@@ -53,13 +52,12 @@ func TestValuesAreReadByTheirTypes(t *testing.T) {
 	for text, want := range map[env.Secret][]string{
 		"": nil, "one": {"one"}, "one, two ": {"one", "two"}, "one\n": {"one"},
 		"one two,three": {"one two", "three"},
-		"one,":          {"one", ""}, " ": {""}, // a mistake; the user of the list refuses the empty secret
+		"one,":          {"one", ""}, " ": {""}, // the user of the list refuses an empty secret
 	} {
 		require.Equal(t, want, text.List())
 	}
-	got := filetest.Must(env.Parse[config](func(name string) string {
-		return map[string]string{"SECRET": "one,two"}[name]
-	}))(t)
+	values := map[string]string{"SECRET": "one,two"}
+	got := filetest.Must(env.Parse[config](func(name string) string { return values[name] }))(t)
 	require.Equal(t, 8080, got.Port, "the default")
 	require.Equal(t, []string{"one", "two"}, got.Secret.List())
 }
@@ -94,7 +92,7 @@ $`, out.String())
 	require.Empty(t, out.String())
 }
 
-func TestAVariableThatSaysNothingOfItselfIsRefused(t *testing.T) {
+func TestAVariableWithoutADescriptionPanics(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "env: the variable of field Port has no tag that says what it is about", func() {
 		env.Variables[struct {
@@ -110,8 +108,7 @@ func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "secret", secret, "config", config{Secret: secret})
 	asJSON := filetest.Must(json.Marshal(map[string]any{"secret": secret}))(t)
 	for _, printed := range []string{
-		fmt.Sprint(secret), fmt.Sprintf("%s %q %x %v %+v %#v %d", secret, secret, secret, secret, secret,
-			secret, secret),
+		fmt.Sprint(secret), fmt.Sprintf("%[1]s %[1]q %[1]x %[1]v %+[1]v %#[1]v %[1]d", secret),
 		fmt.Sprintf("%+v %#v", config{Secret: secret}, &config{Secret: secret}), log.String(), string(asJSON),
 	} {
 		require.NotContains(t, printed, "hunter2")

@@ -1,10 +1,8 @@
-// Package failpoint owns the named places where a test ends the process, as a crash would.
-// Without the build tag failpoints, Hit does nothing and no name is in the program: a release
-// has no fail points.
+// Package failpoint owns the named places where a test ends the process, as a crash would. Without the build
+// tag failpoints, Hit does nothing and no name is in the program: a release has no fail points.
 package failpoint
 
-// Fail points in the order in which an event passes them. They are constants, so an unused one
-// leaves nothing in a program.
+// Fail points in the order in which an event passes them; as constants, they are not in a release.
 const (
 	// Before and after the commit of a Tx handler's effect with its record.
 	TxCommit    = "tx.commit"
@@ -13,12 +11,11 @@ const (
 	TxFail   = "tx.fail"
 	TxFailed = "tx.failed"
 
-	// Before a lane's next message is published, after all its messages are published, and
-	// after they are removed.
+	// Before a lane's next message is published, after all of them are published, and after they are removed.
 	OutboxPublish   = "outbox.publish"
 	OutboxPublished = "outbox.published"
 	OutboxRemoved   = "outbox.removed"
-	// After a commit with to-dos of copies, and after a copy, before its to-do is removed.
+	// After a commit with to-dos for copies, and after a copy, before its to-do is removed.
 	MirrorCopy   = "mirror.copy"
 	MirrorCopied = "mirror.copied"
 	// Before and after a lane whose message could not be published is postponed.
@@ -28,7 +25,7 @@ const (
 	// Before and after an event is claimed.
 	LeasedClaim   = "leased.claim"
 	LeasedClaimed = "leased.claimed"
-	// After the other service has told the outcome of an earlier attempt.
+	// After the called service has answered what became of an earlier attempt.
 	LeasedReconciled = "leased.reconciled"
 	// After the handler has returned, before its result is stored.
 	LeasedDone = "leased.done"

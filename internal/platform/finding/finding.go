@@ -1,15 +1,14 @@
-// Package finding says what an examination of an installation has found. It owns the form of a finding and of
-// what could not be looked at. It refuses to know where either comes from.
+// Package finding owns the form of what the doctor reports: differences between an installation and the
+// catalog, and resources that it could not read. It refuses to know where either comes from.
 package finding
 
-// Code says in what a live resource differs from the catalog: a Finding of none yet.
+// Code is a kind of difference between a live resource and the catalog: a Finding without a resource.
 type Code Finding
 
-// New returns a code. effect is what the difference does to messages or people; remedy is what to do about
-// it.
+// New returns a code. effect is what the difference does to messages or people; remedy is what to do.
 func New(name, effect, remedy string) Code { return Code{Code: name, Effect: effect, Do: remedy} }
 
-// Finding is one difference between the catalog and what is there.
+// Finding is one difference between the catalog and a live resource.
 type Finding struct {
 	// Queue is the id of the queue, or of a topic that is no queue's own; empty: it is about no single queue.
 	Queue string `json:"queue" show:"Queue" link:"catalog/queues"`
@@ -23,17 +22,17 @@ type Finding struct {
 	Do     string `json:"do"`                   // what to do about it
 }
 
-// Of is the finding of the code about a resource, with what is there, and what should be.
+// Of returns the code's finding about a resource: what it has, and what it should have.
 func (c Code) Of(kind, id, have, want string) Finding {
 	c.Kind, c.ID, c.Have, c.Want = kind, id, have, want
 	return Finding(c)
 }
 
-// Unread is something that could not be looked at: whether it is as it should be is not known.
+// Unread is a resource that could not be read, so that its differences are not known.
 type Unread struct {
-	// What is, in words, such as: topic orders.
+	// What it is, in words, such as: topic orders.
 	What string `json:"what" show:"Not looked at"`
-	// Permission is what an account needs to look, where that is known.
+	// Permission is what an account needs to read it, if that is known.
 	Permission string `json:"permission,omitempty" show:"Takes the permission"`
 	// Why is the code of the answer, or the reason in words.
 	Why string `json:"why" show:"Why"`

@@ -1,6 +1,6 @@
 // Package mirror copies documents of one database into a second, for a program that may not read the first:
-// the members that it reads, and no others. It owns the copies, and the to-do of each that may not be up to
-// date. It refuses to decide what is copied.
+// the members that it reads, and no others. It owns the copies, and a to-do for each that may be out of date.
+// It refuses to decide what is copied.
 package mirror
 
 import (
@@ -17,34 +17,34 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection has the to-dos in the first database, and in the second how far all of the first was copied.
+// Collection has the to-dos in the first database, and the progress of copying all of it in the second.
 const Collection = "mirrors"
 
 const (
-	// copyTime bounds how long a commit waits for its copies; a task makes those that are left.
+	// copyTime bounds how long a commit waits for its copies; a task makes the rest.
 	copyTime = 3 * time.Second
-	// A run of the task makes no further copies after so many.
+	// A run of the task ends after most copies, which it makes by pages.
 	page, most = 500, 5000
 
 	token, gone = "token", "gone"
 )
 
-// Mirror is the first database, whose commits are followed by their copies. Every field is required. It is
-// safe for concurrent use, by any number of processes.
+// Mirror is the first database, and copies after each commit. Every field is required. It is safe for
+// concurrent use, by any number of processes.
 type Mirror struct {
 	store.Store
 	// Copies is the second database.
 	Copies store.Store
-	// Of names the first, which is another one after a backup was restored.
+	// Of names the first database. After a backup was restored it is another one.
 	Of string
-	// Members are a document of each collection that is copied, with the members that are.
+	// Members has the collections that are copied, each with the members that are.
 	Members map[string]map[string]any
-	// NewID makes each write another version, since one that changes nothing has the version before; random.
+	// NewID returns random ids. Each write has one, since a write without a change would keep the version.
 	NewID func() string
 }
 
-// Commit writes a to-do with each document that is copied, and then makes the copies. After the commit there
-// is no error: CatchUp does what is left.
+// Commit writes a to-do with each document that is copied, and then makes the copies. An error of a copy is
+// not returned: CatchUp makes it later.
 func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	var todos []store.Write
 	for _, w := range writes {
@@ -66,7 +66,7 @@ func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	return versions[:len(writes)], nil
 }
 
-// do does a to-do, which was read before its document: a later change leaves a to-do of another version.
+// do does a to-do, which was read before its document: a later change writes it again with another version.
 func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	collection, id, _ := strings.Cut(todo.Key.ID, "~")
 	if err := m.copy(ctx, store.Key{Collection: collection, ID: id}); err != nil {
@@ -80,9 +80,9 @@ func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	return nil
 }
 
-// copy brings a copy up to date. It is read before the document, and replaced at the version that was read:
-// whoever read an older document than another finds the copy changed. No version comes back, since each write
-// has a token, and a copy whose document is gone says so in place.
+// copy brings a copy up to date. It reads the copy before the document, and replaces that version: a process
+// that has read an older document finds the copy changed. No version repeats, since each write has a token,
+// and the copy of a deleted document stays with a mark.
 func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	_, err := store.Update(ctx, m.Copies, key, func(copied store.Document) ([]store.Write, error) {
 		doc, err := store.Find(ctx, m.Store, key)
@@ -103,8 +103,7 @@ func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// CatchUp does the to-dos that are left, and copies all where the second database has copies of another
-// first one, or of none.
+// CatchUp does the to-dos that are left, and copies all documents if the copies are not those of Of.
 func (m *Mirror) CatchUp(ctx context.Context) (copies int, err error) {
 	left := store.Query{Collection: Collection, Limit: page}
 	for n := page; n == page && copies < most; copies += n {
@@ -120,7 +119,7 @@ func (m *Mirror) CatchUp(ctx context.Context) (copies int, err error) {
 	return copies, nil
 }
 
-// each calls does with each document of a page. The error is the first of theirs, once all were called.
+// each calls does with each document of a page, and returns the first error after all calls.
 func each(
 	ctx context.Context, from store.Querier, q store.Query, does func(context.Context, store.Document) error,
 ) (n int, next store.Cursor, err error) {
@@ -133,14 +132,14 @@ func each(
 	return len(failed), found.Next, cmp.Or(err, cmp.Or(failed...))
 }
 
-// progress is how far all was copied: by the copies, whose documents may be gone, then by the documents.
+// progress is that of copying all: a pass for the copies, since documents may be gone, then one for these.
 type progress struct {
 	Of    string `store:"of"`
 	Pass  int    `store:"pass"`
 	After string `store:"after"`
 }
 
-// rebuild makes a page of all copies again, unless that is over.
+// rebuild makes the next page of all copies again, unless that is over.
 func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
 	of, collections := fmt.Sprint(m.Of, m.Members), slices.Sorted(maps.Keys(m.Members))
 	again := func(ctx context.Context, doc store.Document) error { return m.copy(ctx, doc.Key) }
@@ -168,7 +167,7 @@ func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
 	return n, len(moved) == 0, err
 }
 
-// Copies is the second database as it is read: what is gone is not there.
+// Copies is the second database for readers: it leaves out copies of deleted documents.
 type Copies struct{ store.Store }
 
 // Get returns a copy, or an error that wraps store.ErrNotFound.

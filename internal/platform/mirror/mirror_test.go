@@ -107,8 +107,8 @@ var mistakes = map[string]func(first, second *edited){
 	},
 }
 
-// play has three processes change one document and catch up, in an order and with faults that follow from the
-// seed, and sometimes the second database is lost. It returns what is wrong where nothing is left to be done.
+// play has three processes change one document and catch up, in an order and with faults drawn from the seed,
+// and sometimes loses the second database. It returns the first wrong copy found while no to-do was left.
 func play(t *testing.T, seed uint64, mistake func(first, second *edited)) (wrong string) {
 	t.Helper()
 	open := func() store.Store {
@@ -190,8 +190,8 @@ func TestACopyIsItsDocumentWhereNoToDoIsLeft(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatIsEmptyOrOfAnotherIsFilled has more documents than a page, and a run that ends within one.
-func TestADatabaseThatIsEmptyOrOfAnotherIsFilled(t *testing.T) {
+// It has more documents than a page, and a run that ends within one.
+func TestADatabaseThatIsEmptyOrACopyOfAnotherIsFilled(t *testing.T) {
 	t.Parallel()
 	const documents, page, plenty = 1100, 500, 9999
 	var left atomic.Int64
@@ -219,7 +219,7 @@ func TestADatabaseThatIsEmptyOrOfAnotherIsFilled(t *testing.T) {
 		sentence string
 		fails    bool
 	}{
-		{"first", 2 + page + 1 + 100, 0, "a copy, a page, how far each pass is, and a part of the next page", true},
+		{"first", 2 + page + 1 + 100, 0, "a copy, a page, the progress of each pass, and a part of a page", true},
 		{"first", plenty, documents - page, "the rest", false},
 		{"first", plenty, 0, "that is all", false},
 		{"restored", plenty, 1 + documents + documents, "all again, by the copies and by the documents", false},

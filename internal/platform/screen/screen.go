@@ -1,6 +1,5 @@
-// Package screen lays out rows of texts for people: in columns on a terminal, or as CSV. It owns what fits a
-// line, and what a terminal, a spreadsheet or a shell may have of a text. It refuses to know what the rows
-// are about.
+// Package screen lays out rows of texts in columns on a terminal, or as CSV. It owns the width of lines, and
+// the escaping for terminals, spreadsheets and shells. It refuses to know what the rows are about.
 package screen
 
 import (
@@ -20,7 +19,7 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// Width is how many characters a line may have: what COLUMNS says, else the terminal, else 100.
+// Width is the width of a line in characters: by COLUMNS, else by the terminal, else 100.
 func Width(out io.Writer, getenv func(string) string) int {
 	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
 		return width
@@ -33,13 +32,12 @@ func Width(out io.Writer, getenv func(string) string) int {
 	return 100
 }
 
-// Column says how a table does without some of a column. ID: its values are cut to what tells them apart.
-// Less: it is left out where there is no room.
+// Column says how a table saves room. ID: its values are cut to unique prefixes. Less: it may be left out.
 type Column struct{ ID, Less bool }
 
-// Table lays out rows, of which the first names the columns, in lines of a width; 0: of any. It shortens ids.
-// Where a line is wider, it leaves out the columns that are needed less, the first of them first, and returns
-// the names of those with something in them; never the first column.
+// Table lays out rows, of which the first names the columns, in lines of at most width characters; 0: of any.
+// It shortens ids. If a line is still wider, it leaves out columns with Less, the leftmost first, but never
+// the first one, and returns the names of those that were not empty.
 func Table(columns []Column, rows [][]string, width int) (text string, left []string) {
 	for i, c := range columns {
 		if c.ID && width > 0 {
@@ -62,16 +60,16 @@ func Table(columns []Column, rows [][]string, width int) (text string, left []st
 	return text, left
 }
 
-// Columns lays out rows, each cell as a terminal may have it: what is empty is a dash.
+// Columns lays out rows, with their cells escaped for a terminal; an empty one is a dash.
 func Columns(rows [][]string) string {
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
+		cells := make([]string, len(row))
 		for i, text := range row {
-			// a buffer takes everything
-			_, _ = io.WriteString(columns, strings.Repeat("\t", min(i, 1))+cmp.Or(audit.Escape(text), "-"))
+			cells[i] = cmp.Or(audit.Escape(text), "-")
 		}
-		_, _ = io.WriteString(columns, "\n")
+		_, _ = io.WriteString(columns, strings.Join(cells, "\t")+"\n") // a buffer has no errors
 	}
 	_ = columns.Flush()
 	return out.String()
@@ -84,7 +82,7 @@ func widest(text string) (width int) {
 	return width
 }
 
-// Shortest is how much of an id a table shows at least.
+// Shortest is the least number of characters of an id that a table shows.
 const Shortest = 12
 
 func shorten(rows [][]string, column int) {
@@ -105,24 +103,24 @@ func shorten(rows [][]string, column int) {
 	}
 }
 
-// CSV writes rows, each cell as a spreadsheet takes it without reading a formula.
+// CSV writes rows, with cells that a spreadsheet does not take for formulas.
 func CSV(to io.Writer, rows [][]string) {
 	out := csv.NewWriter(to)
 	for _, cells := range rows {
 		harmless := make([]string, len(cells))
 		for i, cell := range cells {
 			_, notNumber := strconv.ParseFloat(cell, 64)
-			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) &&
-				notNumber != nil {
+			harmless[i] = audit.Escape(cell)
+			if notNumber != nil && strings.IndexAny(cell, "=+-@") == 0 {
 				harmless[i] = "'" + harmless[i]
 			}
 		}
-		_ = out.Write(harmless) // a closed terminal is no failure; a file keeps its first error
+		_ = out.Write(harmless) // a closed terminal is no failure; a file reports its first error
 	}
 	out.Flush()
 }
 
-// Quoted is a word as a shell takes it.
+// Quoted quotes a word for a shell.
 func Quoted(word string) string {
 	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-/%") == "" {
 		return word

@@ -10,16 +10,16 @@ import (
 	"billhook/internal/platform/screen"
 )
 
-func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
+func TestWidthWithoutATerminalIsThatOfCOLUMNSElse100(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
-		require.Equal(t, want, screen.Width(io.Discard, func(name string) string {
-			return map[string]string{"COLUMNS": columns}[name]
-		}), columns)
+		environment := map[string]string{"COLUMNS": columns}
+		width := screen.Width(io.Discard, func(name string) string { return environment[name] })
+		require.Equal(t, want, width, columns)
 	}
 }
 
-func TestAnIDIsAsShortAsTellsItFromTheOthers(t *testing.T) {
+func TestAnIDIsCutToAUniquePrefix(t *testing.T) {
 	t.Parallel()
 	for ids, want := range map[string]string{
 		"0123456789abcdef-a 0123456789abcdef-b short": "0123456789abcdef-a 0123456789abcdef-b short",

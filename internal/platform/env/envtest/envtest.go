@@ -1,5 +1,4 @@
-// Package envtest holds the page of variables to the programs that read them. It owns
-// docs/reference/variables.md.
+// Package envtest compares docs/reference/variables.md, which it owns, with the programs that read them.
 package envtest
 
 import (
@@ -14,8 +13,7 @@ import (
 
 const page = "../../docs/reference/variables.md"
 
-// Page compares the page with what a program's help says. What every
-// service reads stands once, among the variables of both.
+// Page compares the page with a program's help. It has the variables that both services read once.
 func Page(t require.TestingT, program string, help env.Help) {
 	source := filetest.Read(t, "..", "..", "internal", "compose", "service", "service.go")
 	both, own := "", ""
@@ -34,10 +32,9 @@ func Page(t require.TestingT, program string, help env.Help) {
 			own += row
 		}
 	}
-	var named []string
-	for _, v := range help.Catalog {
-		named = append(named, fmt.Sprintf("`%s`: %s", v.Name, v.About))
-	}
+	named := filetest.Map(help.Catalog, func(v env.Variable) string {
+		return fmt.Sprintf("`%s`: %s", v.Name, v.About)
+	})
 	own += fmt.Sprintf("| those that the catalog names, for the queues that run | required | %s |\n",
 		strings.Join(named, "<br>"))
 	for name, rows := range map[string]string{"both": both, program: own} {

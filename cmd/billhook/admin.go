@@ -31,7 +31,7 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// provisioned is what became of each resource.
+// provisioned is the outcome of each resource.
 type provisioned struct {
 	Changes []pubsub.Change `json:"changes" show:"Resources"`
 }
@@ -40,11 +40,6 @@ func (p *program) provision() {
 	ofCatalog(p, console.Row{
 		Name:    "admin provision",
 		Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
-		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, " +
-			"what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It " +
-			"changes what differs and\n" +
-			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
 	}, func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
 		target, err := p.target(in)
 		if err != nil {
@@ -55,13 +50,13 @@ func (p *program) provision() {
 	})
 }
 
-// ownPools are the workers' URLs and service accounts of pools that have their own.
+// ownPools are the URLs and service accounts of pools with workers of their own.
 type ownPools struct {
 	URLs     []string `json:"-" query:"pool-urls" help:"the workers of pools that have their own, as pool=https://host, comma-separated"`
 	Accounts []string `json:"-" query:"pool-accounts" help:"who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT"`
 }
 
-// pairs are values by name, of texts such as name=value that a flag has.
+// pairs parses the texts name=value of a flag.
 func pairs(flag string, texts []string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, text := range texts {
@@ -85,8 +80,9 @@ func (p *program) target(pools ownPools) (pubsub.Target, error) {
 		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-		return pubsub.Target{}, usageError(
-			"PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+		const tokens = "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes " +
+			"without a token"
+		return pubsub.Target{}, usageError(tokens)
 	}
 	of := map[string]pubsub.Pool{}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(urls)), slices.Collect(maps.Keys(accounts))) {
@@ -114,11 +110,6 @@ func (p *program) switching() {
 	ofCatalog(p, console.Row{
 		Name:    "admin switch",
 		Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
-		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription " +
-			"where it was granted that.\n" +
-			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs " +
-			"PUSH_BASE_URL, PUSH_AUDIENCE\n" +
-			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
 	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
 		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
 			return stands, err
@@ -135,7 +126,7 @@ func (p *program) switching() {
 		if err != nil {
 			return stands, err
 		}
-		defer func() { _ = subscriptions.Close() }() // what was asked has been answered
+		defer func() { _ = subscriptions.Close() }() // every call has been answered
 		if stands.Pause != nil {
 			err = subscriptions.Pause(ctx, q, stands.Pause.At)
 		} else {
@@ -155,12 +146,6 @@ func (p *program) catalogs() {
 	own(p, console.Row{
 		Name:    "admin catalog check",
 		Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
-		Help: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what " +
-			"cannot be read,\n" +
-			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, " +
-			"each with file and\n" +
-			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no " +
-			"such folder.",
 	}, func(_ context.Context, in checkFlags) (checked, error) {
 		folder := cmp.Or(in.Folder, p.env.CatalogDir)
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
@@ -195,7 +180,7 @@ func (p *program) catalogs() {
 	})
 }
 
-// checked is what is wrong with a catalog.
+// checked has the mistakes of a catalog.
 type checked struct {
 	Queues   int                `json:"queues"`
 	Mistakes []*catalog.Mistake `json:"mistakes"`
@@ -208,8 +193,8 @@ func (c checked) Notes() (notes []string) {
 		notes = append(notes, m.Error())
 	}
 	if notes == nil {
-		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues,
-			cmp.Or(c.folder, "built in")))
+		from := cmp.Or(c.folder, "built in")
+		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, from))
 	}
 	return notes
 }

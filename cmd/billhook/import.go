@@ -44,16 +44,6 @@ func (p *program) imports() {
 	ofCatalog(p, console.Row{
 		Name: "admin import", Summary: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to " +
 			"the webhook service, and remove what it accepts",
-		Help: "A message is removed from the old system when the webhook service has accepted it. What it " +
-			"refuses stays where it was, and\n" +
-			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is " +
-			"sent once more\n" +
-			"has the event id that it had before. It prints what it would move, by queue and type, and asks.\n\n" +
-			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over " +
-			"AMQP, of Postgres the table\n" +
-			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address " +
-			"is that of\n" +
-			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
 	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
 		from := p.getenv(addresses[in.From])
 		if from == "" {
@@ -81,8 +71,8 @@ func (p *program) imports() {
 	})
 }
 
-// namesOf reads the arguments; without any it is each queue with an alias. A queue that is named without its
-// old name has it by its alias.
+// namesOf reads the arguments; without any they are the queues with an alias, which is a queue's old name
+// where none is given.
 func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err error) {
 	if len(args) == 0 {
 		for _, q := range c.Queues {
@@ -128,12 +118,13 @@ type report struct{ importer.Report }
 func (r report) Notes() []string {
 	notes := []string{fmt.Sprintf("Moved: %s", deadletters.Counts(r.Queues))}
 	if r.Unknown > 0 {
-		notes = append(notes, fmt.Sprintf("%d were on their way. They stay claimed; the next import sends them "+
-			"under the same event ids.", r.Unknown))
+		const claimed = "%d were on their way. They stay claimed; the next import sends them under the " +
+			"same event ids."
+		notes = append(notes, fmt.Sprintf(claimed, r.Unknown))
 	}
 	if r.Refused > 0 {
-		notes = append(notes, fmt.Sprintf("Refused, and where they were, of which the first %d are listed: %s",
-			len(r.Refusals), deadletters.Counts(r.Reasons)))
+		const refused = "Refused, and where they were, of which the first %d are listed: %s"
+		notes = append(notes, fmt.Sprintf(refused, len(r.Refusals), deadletters.Counts(r.Reasons)))
 	}
 	return notes
 }
@@ -161,7 +152,7 @@ func (p *program) drain(
 	for _, m := range messages {
 		before.Types[compose.TypeOf(c, m)]++
 	}
-	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // a document is about what was done
+	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // JSON has the outcome alone
 		if err := p.show(console.Columns[forecast](), before); err != nil || stop {
 			return done, err
 		}

@@ -37,17 +37,15 @@ type provisioned struct {
 }
 
 func (p *program) provision() {
-	ofCatalog(p, console.Row{
-		Name:    "admin provision",
-		Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
-	}, func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
-		target, err := p.target(in)
-		if err != nil {
-			return provisioned{}, err
-		}
-		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
-		return provisioned{changes}, err
-	})
+	ofCatalog(p, console.Row{Name: "admin provision"},
+		func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
+			target, err := p.target(in)
+			if err != nil {
+				return provisioned{}, err
+			}
+			changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
+			return provisioned{changes}, err
+		})
 }
 
 // ownPools are the URLs and service accounts of pools with workers of their own.
@@ -107,35 +105,33 @@ type switchFlags struct {
 }
 
 func (p *program) switching() {
-	ofCatalog(p, console.Row{
-		Name:    "admin switch",
-		Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
-	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
-		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
-			return stands, err
-		}
-		q, err := queue(c, stands.Queue)
-		target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
-		if err == nil && stands.Pause == nil {
-			target, err = p.target(in.ownPools)
-		}
-		if err != nil {
-			return stands, err
-		}
-		subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
-		if err != nil {
-			return stands, err
-		}
-		defer func() { _ = subscriptions.Close() }() // every call has been answered
-		if stands.Pause != nil {
-			err = subscriptions.Pause(ctx, q, stands.Pause.At)
-		} else {
-			err = subscriptions.Resume(ctx, q)
-		}
-		standing, unread := subscriptions.Standing(ctx, q)
-		stands.Subscription = cmp.Or(standing, pause.Unknown)
-		return stands, errors.Join(err, unread)
-	})
+	ofCatalog(p, console.Row{Name: "admin switch"},
+		func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
+			if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
+				return stands, err
+			}
+			q, err := queue(c, stands.Queue)
+			target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
+			if err == nil && stands.Pause == nil {
+				target, err = p.target(in.ownPools)
+			}
+			if err != nil {
+				return stands, err
+			}
+			subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
+			if err != nil {
+				return stands, err
+			}
+			defer func() { _ = subscriptions.Close() }() // every call has been answered
+			if stands.Pause != nil {
+				err = subscriptions.Pause(ctx, q, stands.Pause.At)
+			} else {
+				err = subscriptions.Resume(ctx, q)
+			}
+			standing, unread := subscriptions.Standing(ctx, q)
+			stands.Subscription = cmp.Or(standing, pause.Unknown)
+			return stands, errors.Join(err, unread)
+		})
 }
 
 type checkFlags struct {
@@ -143,10 +139,7 @@ type checkFlags struct {
 }
 
 func (p *program) catalogs() {
-	own(p, console.Row{
-		Name:    "admin catalog check",
-		Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
-	}, func(_ context.Context, in checkFlags) (checked, error) {
+	own(p, console.Row{Name: "admin catalog check"}, func(_ context.Context, in checkFlags) (checked, error) {
 		folder := cmp.Or(in.Folder, p.env.CatalogDir)
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
 			return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
@@ -168,16 +161,14 @@ func (p *program) catalogs() {
 		}
 		return checked{len(c.Queues), mistakes, folder}, err
 	})
-	ofCatalog(p, console.Row{
-		Name:    "admin catalog print",
-		Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
-	}, func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
-		expanded, err := c.JSON()
-		if err == nil {
-			_, err = fmt.Fprintln(p.stdout, string(expanded))
-		}
-		return nothing, err
-	})
+	ofCatalog(p, console.Row{Name: "admin catalog print"},
+		func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
+			expanded, err := c.JSON()
+			if err == nil {
+				_, err = fmt.Fprintln(p.stdout, string(expanded))
+			}
+			return nothing, err
+		})
 }
 
 // checked has the mistakes of a catalog.

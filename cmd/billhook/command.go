@@ -17,7 +17,7 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// help has the longer texts of the program's own commands.
+// help has a summary of each of the program's own commands, and what else there is to say.
 //
 //go:embed help.txt
 var help string
@@ -128,9 +128,10 @@ func (p *program) command(
 ) (*cobra.Command, *asked) {
 	a := &asked{Operation: o, program: p, given: map[string]string{}}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
-	_, own, _ := strings.Cut("\n\n"+help, "\n\n# "+o.Name+"\n")
-	own, _, _ = strings.Cut(own, "\n\n# ")
-	command := &cobra.Command{Short: o.Summary, Long: cmp.Or(o.Help, strings.TrimSpace(own))}
+	_, text, _ := strings.Cut("\n\n"+help, "\n\n# "+o.Name+"\n")
+	text, _, _ = strings.Cut(text, "\n\n# ")
+	summary, more, _ := strings.Cut(strings.TrimSpace(text), "\n\n")
+	command := &cobra.Command{Short: cmp.Or(o.Summary, summary), Long: cmp.Or(o.Help, more)}
 	for _, f := range p.parts(o) {
 		if !f.Argument {
 			a.flag(command, f)

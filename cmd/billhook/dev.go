@@ -57,18 +57,16 @@ type devRun struct {
 }
 
 func (p *program) dev() {
-	command := ofCatalog(p, console.Row{
-		Name:    "dev",
-		Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
-	}, func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
-		if p.output != asTable {
-			return nothing, usageError("--output: dev prints for people")
-		}
-		if in.Waits == "short" {
-			c.ShortenWaits(shortWait)
-		}
-		return nothing, (&devRun{program: p, devFlags: in, catalog: c}).run(ctx)
-	})
+	command := ofCatalog(p, console.Row{Name: "dev"},
+		func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
+			if p.output != asTable {
+				return nothing, usageError("--output: dev prints for people")
+			}
+			if in.Waits == "short" {
+				c.ShortenWaits(shortWait)
+			}
+			return nothing, (&devRun{program: p, devFlags: in, catalog: c}).run(ctx)
+		})
 	command.MarkFlagsMutuallyExclusive("data", "emulators")
 }
 

@@ -41,34 +41,32 @@ var addresses = map[string]string{
 }
 
 func (p *program) imports() {
-	ofCatalog(p, console.Row{
-		Name: "admin import", Summary: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to " +
-			"the webhook service, and remove what it accepts",
-	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
-		from := p.getenv(addresses[in.From])
-		if from == "" {
-			return done, usageError(addresses[in.From] + ": say where the messages are")
-		}
-		names, err := namesOf(c, in.Queues)
-		members, wrong := pairs("member", in.Member)
-		if err = errors.Join(err, wrong); err != nil {
-			return done, err
-		}
-		var source importer.Source
-		switch in.From {
-		case "redis":
-			source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
-		case "rabbitmq":
-			source, err = importer.NewRabbitMQ(from, names, c, in.Failed, newID)
-		default:
-			source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
-		}
-		if err != nil {
-			return done, err
-		}
-		done, err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
-		return done, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
-	})
+	ofCatalog(p, console.Row{Name: "admin import"},
+		func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
+			from := p.getenv(addresses[in.From])
+			if from == "" {
+				return done, usageError(addresses[in.From] + ": say where the messages are")
+			}
+			names, err := namesOf(c, in.Queues)
+			members, wrong := pairs("member", in.Member)
+			if err = errors.Join(err, wrong); err != nil {
+				return done, err
+			}
+			var source importer.Source
+			switch in.From {
+			case "redis":
+				source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
+			case "rabbitmq":
+				source, err = importer.NewRabbitMQ(from, names, c, in.Failed, newID)
+			default:
+				source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
+			}
+			if err != nil {
+				return done, err
+			}
+			done, err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
+			return done, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
+		})
 }
 
 // namesOf reads the arguments; without any they are the queues with an alias, which is a queue's old name

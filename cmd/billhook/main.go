@@ -46,6 +46,8 @@ type program struct {
 	output string
 	// wide: tables leave no column out.
 	wide bool
+	// reasons: a reason was printed. explained: so was the page of reasons.
+	reasons, explained bool
 	// root is the root of all commands. runs: one of them was used rightly.
 	root   *cobra.Command
 	runs   bool
@@ -100,7 +102,8 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	root := p.commands()
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
-	if command, err := root.ExecuteContextC(ctx); err != nil {
+	command, err := root.ExecuteContextC(ctx)
+	if p.explain(); err != nil {
 		return p.failure(command, err)
 	}
 	return nil

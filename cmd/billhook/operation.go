@@ -317,7 +317,7 @@ const tailEvery = 2 * time.Second
 
 func (p *program) eventsTail() {
 	list, _ := known().Find("events ls")
-	list.Name, list.Summary = "events tail", "Follow events as they come in and end"
+	list.Name, list.Summary, list.Help = "events tail", "", ""
 	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
 }
 

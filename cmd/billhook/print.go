@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"billhook/internal/console"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/screen"
 )
@@ -24,6 +25,8 @@ const (
 )
 
 var outputs = []string{asTable, asJSON, asCSV}
+
+const reasonsPage = "docs/reference/reasons.md"
 
 // laidOut is a text with lines that is escaped already.
 type laidOut string
@@ -56,6 +59,14 @@ func (p *program) warn(format string, args ...any) {
 func (p *program) notes(all []string) {
 	for _, note := range all {
 		p.printf("%s\n", note)
+		p.explained = p.explained || strings.Contains(note, reasonsPage)
+	}
+}
+
+// explain names the page of reasons where one was printed, unless a note has named it.
+func (p *program) explain() {
+	if p.reasons && !p.explained {
+		p.printf("What a reason means: %s\n", reasonsPage)
 	}
 }
 
@@ -170,6 +181,9 @@ func headings(columns []console.Column) (names []string) {
 func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	for _, c := range columns {
 		text := c.Text(item)
+		if _, known := deadletters.EntryOf(text); known && c.Name == "reason" {
+			p.reasons = true
+		}
 		if c.Address {
 			text = p.commandOf(text)
 		}

@@ -132,32 +132,31 @@ type sendFlags struct {
 }
 
 func (p *program) send() {
-	command := ofCatalog(p, console.Row{
-		Name: "send", Summary: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
-		body, unread := p.readFile(in.File)
-		unknown := oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source)
-		if err := errors.Join(unread, unknown, oneOf(samples.Names(), &in.Sample)); err != nil {
-			return sent{}, err
-		}
-		source := c.Sources[in.Source]
-		if body == nil && source.Scheme != samples.Provider {
-			return sent{}, usageError("there is no sample for this source; name a file with -f")
-		}
-		if kind, personal := pii.Detect(pii.UID, in.UID); personal {
-			p.warn("--uid is personal data (%s): it is left out, and the customer is credited.", kind)
-		}
-		return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
-			if body != nil {
-				return body, "", nil
+	command := ofCatalog(p, console.Row{Name: "send"},
+		func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
+			body, unread := p.readFile(in.File)
+			unknown := oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source)
+			if err := errors.Join(unread, unknown, oneOf(samples.Names(), &in.Sample)); err != nil {
+				return sent{}, err
 			}
-			// The other ids follow from the event's: under a repeated id another body would be a conflict.
-			id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
-			event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
-			event.OrderID = cmp.Or(in.Order, id+"2")
-			return samples.Read(in.Sample, event), id, nil
+			source := c.Sources[in.Source]
+			if body == nil && source.Scheme != samples.Provider {
+				return sent{}, usageError("there is no sample for this source; name a file with -f")
+			}
+			if kind, personal := pii.Detect(pii.UID, in.UID); personal {
+				p.warn("--uid is personal data (%s): it is left out, and the customer is credited.", kind)
+			}
+			return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
+				if body != nil {
+					return body, "", nil
+				}
+				// The other ids follow from the event's: under a repeated id another body would be a conflict.
+				id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
+				event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
+				event.OrderID = cmp.Or(in.Order, id+"2")
+				return samples.Read(in.Sample, event), id, nil
+			})
 		})
-	})
 	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 
@@ -177,29 +176,27 @@ type enqueueFlags struct {
 }
 
 func (p *program) enqueue() {
-	command := ofCatalog(p, console.Row{
-		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without " +
-			"-f a sample with a new id",
-	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
-		given, unread := p.readFile(in.File)
-		q, err := queue(c, in.Queue)
-		if err == nil && !q.Enabled {
-			err = fmt.Errorf("the queue %s does not run here", q.ID)
-		}
-		if err = errors.Join(unread, err); err != nil {
-			return sent{}, err
-		}
-		path := "/queues/" + url.PathEscape(q.ID) + "/messages"
-		return in.post(ctx, p, c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
-			if body = given; body == nil {
-				body, id, err = sample(c, q, cmp.Or(in.Type, samples.TypeFor(c, q)), in.EventID, in.Key)
+	command := ofCatalog(p, console.Row{Name: "enqueue"},
+		func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
+			given, unread := p.readFile(in.File)
+			q, err := queue(c, in.Queue)
+			if err == nil && !q.Enabled {
+				err = fmt.Errorf("the queue %s does not run here", q.ID)
 			}
-			if err == nil && in.DeliverAt != "" {
-				body, err = delayed(body, in.DeliverAt)
+			if err = errors.Join(unread, err); err != nil {
+				return sent{}, err
 			}
-			return body, id, err
+			path := "/queues/" + url.PathEscape(q.ID) + "/messages"
+			return in.post(ctx, p, c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
+				if body = given; body == nil {
+					body, id, err = sample(c, q, cmp.Or(in.Type, samples.TypeFor(c, q)), in.EventID, in.Key)
+				}
+				if err == nil && in.DeliverAt != "" {
+					body, err = delayed(body, in.DeliverAt)
+				}
+				return body, id, err
+			})
 		})
-	})
 	ofSamples(command, "type", "key", "event-id")
 }
 
@@ -261,51 +258,48 @@ type listening struct {
 }
 
 func (p *program) providers() {
-	ofCatalog(p, console.Row{
-		Name:    "providers try",
-		Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
-	}, func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
-		of, unknown := in.provider(c)
-		body, unread := p.readFile(in.File)
-		read, err := p.readFile(in.Read)
-		if err = errors.Join(unknown, unread, err); err != nil {
-			return trial, err
-		}
-		if in.Read != "" {
-			body = webhook.Beside(body, read)
-		}
-		made, err := webhook.Try(c, of, body, time.Now)
-		if err != nil {
-			return trial, fmt.Errorf("the webhook would be refused: %w", err)
-		}
-		return *made, nil
-	})
-	ofCatalog(p, console.Row{
-		Name:    "listen",
-		Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
-	}, func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
-		of, err := in.provider(c)
-		if err != nil {
-			return said, err
-		}
-		source, declaration := c.SourceOf(of)
-		if declaration != "" {
-			said.Steps = append(said.Steps, "Add to catalog/sources.yaml, under sources:\n"+declaration)
-		}
-		path := "/webhooks/" + source.Name
-		said.URL = p.env.Webhook + path
-		said.Steps = append(said.Steps,
-			"Start dev with the provider's secret: CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
-			"Have a tunnel of yours lead to "+p.env.Webhook+", such as: cloudflared tunnel --url "+p.env.Webhook)
-		urls := strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}", said.URL)
-		for _, step := range of.Setup {
-			said.Steps = append(said.Steps, urls.Replace(step))
-		}
-		said.Steps = append(said.Steps, "See what came: bin/billhook events ls")
-		p.printf("dev takes the webhooks of %s at %s\n\n", of.Name, said.URL)
-		for i, step := range said.Steps {
-			p.printf("%d. %s\n", i+1, laidOut(step))
-		}
-		return said, nil
-	})
+	ofCatalog(p, console.Row{Name: "providers try"},
+		func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
+			of, unknown := in.provider(c)
+			body, unread := p.readFile(in.File)
+			read, err := p.readFile(in.Read)
+			if err = errors.Join(unknown, unread, err); err != nil {
+				return trial, err
+			}
+			if in.Read != "" {
+				body = webhook.Beside(body, read)
+			}
+			made, err := webhook.Try(c, of, body, time.Now)
+			if err != nil {
+				return trial, fmt.Errorf("the webhook would be refused: %w", err)
+			}
+			return *made, nil
+		})
+	ofCatalog(p, console.Row{Name: "listen"},
+		func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
+			of, err := in.provider(c)
+			if err != nil {
+				return said, err
+			}
+			source, declaration := c.SourceOf(of)
+			if declaration != "" {
+				said.Steps = append(said.Steps, "Add to catalog/sources.yaml, under sources:\n"+declaration)
+			}
+			path := "/webhooks/" + source.Name
+			said.URL = p.env.Webhook + path
+			said.Steps = append(said.Steps,
+				"Start dev with the provider's secret: "+
+					"CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
+				"Have a tunnel of yours lead to "+p.env.Webhook+", such as: cloudflared tunnel --url "+p.env.Webhook)
+			urls := strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}", said.URL)
+			for _, step := range of.Setup {
+				said.Steps = append(said.Steps, urls.Replace(step))
+			}
+			said.Steps = append(said.Steps, "See what came: bin/billhook events ls")
+			p.printf("dev takes the webhooks of %s at %s\n\n", of.Name, said.URL)
+			for i, step := range said.Steps {
+				p.printf("%d. %s\n", i+1, laidOut(step))
+			}
+			return said, nil
+		})
 }

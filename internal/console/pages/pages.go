@@ -20,6 +20,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/serve"
 )
 
@@ -82,6 +83,13 @@ func (p *Pages) shapedRoutes(r chi.Router) {
 			err = errNoPage
 		}
 		return book, err
+	})
+	p.page(r, "/reasons/{reason}", "reason.html", func(v *visit) (_ any, err error) {
+		entry, found := deadletters.EntryOf(v.param("reason"))
+		if !found {
+			err = errNoPage
+		}
+		return entry, err
 	})
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {

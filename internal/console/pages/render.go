@@ -24,6 +24,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -137,7 +138,7 @@ var templates = func() map[string]func() *template.Template {
 }()
 
 var functions = template.FuncMap{
-	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of,
+	"static": static, "entry": entry, "when": when, "marked": marked, "number": number, "href": href, "of": of,
 	"params": with, "tone": tone,
 	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
@@ -161,17 +162,32 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+var (
+	stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	codes  = regexp.MustCompile(`\b[a-z][a-z0-9]*(_[a-z0-9]+)+\b`)
+)
 
-func timed(text string) template.HTML {
-	marked := stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string {
+// marked is a text with its times, and with its reasons as links to what they mean.
+func marked(text string) template.HTML {
+	escaped := stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string {
 		at, err := time.Parse(time.RFC3339, stamp)
 		if err != nil {
 			return stamp
 		}
 		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
 	})
-	return template.HTML(marked) //nolint:gosec // it is escaped
+	linked := reason(escaped) // which alone may be one word
+	if linked == escaped {
+		linked = codes.ReplaceAllStringFunc(escaped, reason)
+	}
+	return template.HTML(linked) //nolint:gosec // it is escaped
+}
+
+func reason(code string) string {
+	if _, known := deadletters.EntryOf(code); !known {
+		return code
+	}
+	return `<a href="/ops/reasons/` + code + `">` + code + `</a>`
 }
 
 func number(n any) string { return grouped(fmt.Sprint(n)) }

@@ -60,7 +60,7 @@ func pairs(flag string, texts []string) (map[string]string, error) {
 	for _, text := range texts {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
-			return nil, usageError(fmt.Sprintf("--%s: %s must be formatted as name=value", flag, text))
+			return nil, usageError("--%s: %s must be formatted as name=value", flag, text)
 		}
 		values[name] = value
 	}
@@ -78,9 +78,8 @@ func (p *program) target(pools ownPools) (pubsub.Target, error) {
 		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-		const tokens = "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes " +
-			"without a token"
-		return pubsub.Target{}, usageError(tokens)
+		return pubsub.Target{}, usageError(
+			"PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
 	of := map[string]pubsub.Pool{}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(urls)), slices.Collect(maps.Keys(accounts))) {
@@ -142,7 +141,7 @@ func (p *program) catalogs() {
 	own(p, console.Row{Name: "admin catalog check"}, func(_ context.Context, in checkFlags) (checked, error) {
 		folder := cmp.Or(in.Folder, p.env.CatalogDir)
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-			return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
+			return checked{}, usageError("%s is no folder; name one with the catalog's files", folder)
 		}
 		c, err := catalog.Load(folder)
 		mistakes := worker.Mistakes(c, err)
@@ -249,7 +248,7 @@ func (p *program) doctor() {
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
-				return found, usageError(err.Error())
+				return found, usageError("%s", err)
 			}
 		}
 		if found, err = p.examine(ctx, c, in); err != nil {

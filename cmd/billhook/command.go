@@ -98,7 +98,7 @@ func own[Flags, Answer any](
 		}
 		answer, err := o.Call(ctx, audit.Author{}, in)
 		if wrong, ok := errors.AsType[*console.Refusal](err); ok {
-			return usageError(wrong.Detail)
+			return usageError("%s", wrong.Detail)
 		}
 		if reflect.ValueOf(answer).IsZero() {
 			return failed

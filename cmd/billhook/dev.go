@@ -141,9 +141,8 @@ func (d *devRun) configure() (err error) {
 		c.Secrets[name] = d.secrets(source.SecretVariable)
 		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
 	}
-	for name, target := range d.catalog.Targets {
-		at, secret := d.getenv(target.URLVariable), d.secrets(target.SecretVariable)[0]
-		c.Targets[name] = devstack.Address{URL: at, Secret: secret}
+	for name, t := range d.catalog.Targets {
+		c.Targets[name] = devstack.Address{URL: d.getenv(t.URLVariable), Secret: d.secrets(t.SecretVariable)[0]}
 	}
 	c.TaskEvery, c.Drain = taskEvery, devDrain
 	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
@@ -305,8 +304,8 @@ func (d *devRun) prepare(ctx context.Context, what string) error {
 	case "forget":
 		return d.stack.Service.Behave("", standin.Forget, 1)
 	case "stock":
-		ten := []byte(`{"available":10,` + why)
-		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", ten, &answer)
+		const path = "/v1/ops/stock/" + samples.Product
+		return d.ask(ctx, http.MethodPut, path, "", []byte(`{"available":10,`+why), &answer)
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
 		if d.reused { // it may be missing

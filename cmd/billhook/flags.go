@@ -83,13 +83,12 @@ func (a *asked) input(o console.Operation, expected any) (console.Input, error) 
 		return text, given
 	})
 	if err = errors.Join(unread, err); err != nil {
-		return in, usageError(err.Error())
+		return in, usageError("%s", err)
 	}
 	return in, nil
 }
 
-// contentOf is the JSON of a file, for a member that cannot be typed; for a map, the files of a folder by
-// name.
+// contentOf is the JSON of a file, for a member that cannot be typed; a map has a folder's files by name.
 func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	if member.Kind() != reflect.Map {
 		text, err := p.readFile(path)
@@ -144,7 +143,9 @@ func (e codedError) Unwrap() error { return e.error }
 func (e codedError) ExitCode() int { return e.code }
 
 // usageError is a wrong use of a command: its text says what to type instead.
-func usageError(text string) error { return codedError{errors.New(text), misused} }
+func usageError(format string, args ...any) error {
+	return codedError{fmt.Errorf(format, args...), misused}
+}
 
 // failure is the program's error. For a wrong use, which Cobra refuses before the command runs or which has
 // that exit code, it says what to type instead.
@@ -156,7 +157,7 @@ func (p *program) failure(command *cobra.Command, err error) error {
 	if command.HasAvailableSubCommands() {
 		use = command.CommandPath() + " <command>"
 	}
-	return usageError(fmt.Sprintf("%s\nusage: %s\n%s --help says more", err, use, command.CommandPath()))
+	return usageError("%s\nusage: %s\n%s --help says more", err, use, command.CommandPath())
 }
 
 // nameOf is a command without the program's name, which stands before every error.
@@ -193,7 +194,7 @@ func grouped(command *cobra.Command) {
 func oneOf(known []string, text *string) error {
 	i := slices.IndexFunc(known, func(value string) bool { return strings.EqualFold(value, *text) })
 	if i < 0 {
-		return usageError(fmt.Sprintf("%q is none of %s", *text, strings.Join(known, ", ")))
+		return usageError("%q is none of %s", *text, strings.Join(known, ", "))
 	}
 	*text = known[i]
 	return nil
@@ -203,8 +204,7 @@ func oneOf(known []string, text *string) error {
 func queue(c *catalog.Catalog, name string) (catalog.Queue, error) {
 	q, ok := c.Queue(name)
 	if !ok {
-		has := strings.Join(queuesOf(c), ", ")
-		return q, usageError(fmt.Sprintf("the catalog has no queue %q; it has %s", name, has))
+		return q, usageError("the catalog has no queue %q; it has %s", name, strings.Join(queuesOf(c), ", "))
 	}
 	return q, nil
 }

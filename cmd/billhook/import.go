@@ -35,17 +35,15 @@ type importFlags struct {
 // patience is how long an import waits for a webhook service that does not answer.
 const patience = 5 * time.Minute
 
-// addresses are the variables of the old systems' addresses.
-var addresses = map[string]string{
-	"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL",
-}
+// urls are the variables of the old systems' addresses.
+var urls = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
 
 func (p *program) imports() {
 	ofCatalog(p, console.Row{Name: "admin import"},
 		func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
-			from := p.getenv(addresses[in.From])
+			from := p.getenv(urls[in.From])
 			if from == "" {
-				return done, usageError(addresses[in.From] + ": say where the messages are")
+				return done, usageError("%s: say where the messages are", urls[in.From])
 			}
 			names, err := namesOf(c, in.Queues)
 			members, wrong := pairs("member", in.Member)
@@ -87,7 +85,7 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		}
 		one := importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)}
 		if one.Source == "" {
-			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<old name>", q.ID, q.ID))
+			return nil, usageError("the queue %s had no name before: say %s=<old name>", q.ID, q.ID)
 		}
 		if !q.Enabled {
 			one.Left = "the queue is not enabled"
@@ -116,9 +114,8 @@ type report struct{ importer.Report }
 func (r report) Notes() []string {
 	notes := []string{fmt.Sprintf("Moved: %s", deadletters.Counts(r.Queues))}
 	if r.Unknown > 0 {
-		const claimed = "%d were on their way. They stay claimed; the next import sends them under the " +
-			"same event ids."
-		notes = append(notes, fmt.Sprintf(claimed, r.Unknown))
+		const again = "%d were on their way and stay claimed; the next import sends them under the same event ids."
+		notes = append(notes, fmt.Sprintf(again, r.Unknown))
 	}
 	if r.Refused > 0 {
 		const refused = "Refused, and where they were, of which the first %d are listed: %s"

@@ -103,7 +103,10 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
-	if p.explain(); err != nil {
+	if p.reasons && !p.explained {
+		p.printf("What a reason means: %s\n", reasonsPage)
+	}
+	if err != nil {
 		return p.failure(command, err)
 	}
 	return nil

@@ -321,8 +321,8 @@ func (p *program) eventsTail() {
 	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
 }
 
-// tail prints the events that are new or have changed, the oldest first. It asks again where a worker that
-// has answered does not answer any more.
+// tail prints new and changed events, the oldest first. Once a worker has answered, it is asked again and
+// again.
 func (a *asked) tail(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {

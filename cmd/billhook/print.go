@@ -59,14 +59,7 @@ func (p *program) warn(format string, args ...any) {
 func (p *program) notes(all []string) {
 	for _, note := range all {
 		p.printf("%s\n", note)
-		p.explained = p.explained || strings.Contains(note, reasonsPage)
-	}
-}
-
-// explain names the page of reasons where one was printed, unless a note has named it.
-func (p *program) explain() {
-	if p.reasons && !p.explained {
-		p.printf("What a reason means: %s\n", reasonsPage)
+		p.explained = p.explained || strings.Contains(note, reasonsPage) // which the program then does not repeat
 	}
 }
 

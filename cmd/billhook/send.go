@@ -49,8 +49,8 @@ type sent struct {
 // ingest is a client of the webhook service that signs with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
-		const form = "--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080"
-		return nil, usageError(fmt.Sprintf(form, p.env.Webhook))
+		return nil, usageError("--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080",
+			p.env.Webhook)
 	}
 	signer, err := signature.NewSigner(scheme, secret)
 	client := &http.Client{Timeout: 30 * time.Second}
@@ -201,17 +201,14 @@ func (p *program) enqueue() {
 }
 
 // sample is a message for a queue. It follows from its id: under a repeated id another would be a conflict.
-func sample(
-	c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string,
-) (body []byte, id string, err error) {
+func sample(c *catalog.Catalog, q catalog.Queue, eventType, id, key string) ([]byte, string, error) {
 	if eventType == "" {
-		return nil, "", usageError(fmt.Sprintf("there is no sample for the queue %s; name a file with -f", q.ID))
+		return nil, "", usageError("there is no sample for the queue %s; name a file with -f", q.ID)
 	}
-	id = cmp.Or(eventID, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
-	body, err = samples.Keyed(c, q, eventType, id, key, time.Now())
+	id = cmp.Or(id, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
+	body, err := samples.Keyed(c, q, eventType, id, key, time.Now())
 	if errors.Is(err, samples.ErrNoKey) {
-		const none = "--key: a message of the queue %s has no member that its ordering key is made of"
-		err = usageError(fmt.Sprintf(none, q.ID))
+		err = usageError("--key: a message of the queue %s has no member that its ordering key is made of", q.ID)
 	}
 	return body, id, err
 }

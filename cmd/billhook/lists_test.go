@@ -94,7 +94,8 @@ func TestAListIsPrintedInEachFormAndRepeated(t *testing.T) {
 func TestACommandNamesThePageOfReasonsOnce(t *testing.T) {
 	t.Parallel()
 	worker := func(answer string) string { return " --server " + listen(t, answering(answer)) }
-	list := worker(`{"items":[{"event_id":"e1","reason":"order_not_seen"},{"event_id":"e2","reason":"unmapped"}]}`)
+	list := worker(
+		`{"items":[{"event_id":"e1","reason":"order_not_seen"},{"event_id":"e2","reason":"unmapped"}]}`)
 	for line, want := range map[string]int{
 		"events ls" + list: 1, "events ls --json" + list: 0, "events ls -o csv" + list: 0,
 		"events ls" + worker(`{"items":[{"event_id":"e1","reason":"nothing_known"}]}`): 0,

@@ -154,15 +154,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store := s.Store
-	if config.WrapStore != nil {
-		store = config.WrapStore(store)
-	}
-	publisherOf := func(service string) contract.Publisher {
-		if config.WrapPublisher == nil {
-			return publisher
-		}
-		return config.WrapPublisher(service, publisher)
+	store := config.wrapped(s.Store)
+	if config.WrapPublisher == nil {
+		config.WrapPublisher = func(_ string, p contract.Publisher) contract.Publisher { return p }
 	}
 	targets, err := s.targets(ctx, config)
 	if err != nil {
@@ -174,7 +168,8 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		backlogs = s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker"),
+		Catalog: config.Catalog, Targets: targets, Store: store,
+		Publisher:     config.WrapPublisher("worker", publisher),
 		Authenticator: verifier, Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Backlogs: backlogs, Broker: backlogs, Subscriptions: s.subscriptions, Switch: s.subscriptions,
 		Doctor: s.doctor, Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
@@ -185,13 +180,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	workerService.Start()
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
-	worth := products.NewReader(s.Store, config.Catalog.Products, time.Now)
-	webhookService, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute,
-		Publisher: publisherOf("webhook"), PublishTimeout: 5 * time.Second, Store: store, Blocks: s.Store,
-		UID: webhook.UIDs(s.Store, time.Now), Points: worth.Points, Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-	})
+	webhookService, err := s.webhook(config, store, config.WrapPublisher("webhook", publisher), webhookMetrics)
 	if err != nil {
 		return err
 	}
@@ -215,6 +204,25 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		}
 	}
 	return nil
+}
+
+func (c Config) wrapped(s store.Store) store.Store {
+	if c.WrapStore == nil {
+		return s
+	}
+	return c.WrapStore(s)
+}
+
+func (s *Stack) webhook(
+	config Config, store store.Store, publisher contract.Publisher, m *telemetry.Metrics,
+) (*webhook.Service, error) {
+	worth := products.NewReader(s.Store, config.Catalog.Products, time.Now)
+	return webhook.New(webhook.Config{
+		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute,
+		Publisher: publisher, PublishTimeout: 5 * time.Second, Store: store, Blocks: s.Store,
+		UID: webhook.UIDs(s.Store, time.Now), Points: worth.Points, Log: config.Log, Metrics: m,
+		Now: time.Now, Release: serve.BuildOf().Release(config.Catalog.Hash()),
+	})
 }
 
 // PortError says which port of a Config could not be opened: "webhook", "worker" or "service".

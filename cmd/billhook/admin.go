@@ -31,43 +31,36 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// provisioned is what became of each resource.
+// provisioned is the outcome of each resource.
 type provisioned struct {
 	Changes []pubsub.Change `json:"changes" show:"Resources"`
 }
 
 func (p *program) provision() {
-	ofCatalog(p, console.Row{
-		Name:    "admin provision",
-		Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
-		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, " +
-			"what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It " +
-			"changes what differs and\n" +
-			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
-	}, func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
-		target, err := p.target(in)
-		if err != nil {
-			return provisioned{}, err
-		}
-		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
-		return provisioned{changes}, err
-	})
+	ofCatalog(p, console.Row{Name: "admin provision"},
+		func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
+			target, err := p.target(in)
+			if err != nil {
+				return provisioned{}, err
+			}
+			changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
+			return provisioned{changes}, err
+		})
 }
 
-// ownPools are the workers' URLs and service accounts of pools that have their own.
+// ownPools are the URLs and service accounts of pools with workers of their own.
 type ownPools struct {
 	URLs     []string `json:"-" query:"pool-urls" help:"the workers of pools that have their own, as pool=https://host, comma-separated"`
 	Accounts []string `json:"-" query:"pool-accounts" help:"who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT"`
 }
 
-// pairs are values by name, of texts such as name=value that a flag has.
+// pairs parses the texts name=value of a flag.
 func pairs(flag string, texts []string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, text := range texts {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
-			return nil, usageError(fmt.Sprintf("--%s: %s must be formatted as name=value", flag, text))
+			return nil, usageError("--%s: %s must be formatted as name=value", flag, text)
 		}
 		values[name] = value
 	}
@@ -111,40 +104,33 @@ type switchFlags struct {
 }
 
 func (p *program) switching() {
-	ofCatalog(p, console.Row{
-		Name:    "admin switch",
-		Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
-		Help: "queues pause and queues resume record what is asked for, and ops, the service for people, " +
-			"switches the subscription where it was granted that.\n" +
-			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs " +
-			"PUSH_BASE_URL, PUSH_AUDIENCE\n" +
-			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
-	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
-		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
-			return stands, err
-		}
-		q, err := queue(c, stands.Queue)
-		target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
-		if err == nil && stands.Pause == nil {
-			target, err = p.target(in.ownPools)
-		}
-		if err != nil {
-			return stands, err
-		}
-		subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
-		if err != nil {
-			return stands, err
-		}
-		defer func() { _ = subscriptions.Close() }() // what was asked has been answered
-		if stands.Pause != nil {
-			err = subscriptions.Pause(ctx, q, stands.Pause.At)
-		} else {
-			err = subscriptions.Resume(ctx, q)
-		}
-		standing, unread := subscriptions.Standing(ctx, q)
-		stands.Subscription = cmp.Or(standing, pause.Unknown)
-		return stands, errors.Join(err, unread)
-	})
+	ofCatalog(p, console.Row{Name: "admin switch"},
+		func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
+			if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
+				return stands, err
+			}
+			q, err := queue(c, stands.Queue)
+			target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
+			if err == nil && stands.Pause == nil {
+				target, err = p.target(in.ownPools)
+			}
+			if err != nil {
+				return stands, err
+			}
+			subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
+			if err != nil {
+				return stands, err
+			}
+			defer func() { _ = subscriptions.Close() }() // every call has been answered
+			if stands.Pause != nil {
+				err = subscriptions.Pause(ctx, q, stands.Pause.At)
+			} else {
+				err = subscriptions.Resume(ctx, q)
+			}
+			standing, unread := subscriptions.Standing(ctx, q)
+			stands.Subscription = cmp.Or(standing, pause.Unknown)
+			return stands, errors.Join(err, unread)
+		})
 }
 
 type checkFlags struct {
@@ -152,19 +138,10 @@ type checkFlags struct {
 }
 
 func (p *program) catalogs() {
-	own(p, console.Row{
-		Name:    "admin catalog check",
-		Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
-		Help: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what " +
-			"cannot be read,\n" +
-			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, " +
-			"each with file and\n" +
-			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no " +
-			"such folder.",
-	}, func(_ context.Context, in checkFlags) (checked, error) {
+	own(p, console.Row{Name: "admin catalog check"}, func(_ context.Context, in checkFlags) (checked, error) {
 		folder := cmp.Or(in.Folder, p.env.CatalogDir)
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-			return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
+			return checked{}, usageError("%s is no folder; name one with the catalog's files", folder)
 		}
 		c, err := catalog.Load(folder)
 		mistakes := worker.Mistakes(c, err)
@@ -183,19 +160,17 @@ func (p *program) catalogs() {
 		}
 		return checked{len(c.Queues), mistakes, folder}, err
 	})
-	ofCatalog(p, console.Row{
-		Name:    "admin catalog print",
-		Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
-	}, func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
-		expanded, err := c.JSON()
-		if err == nil {
-			_, err = fmt.Fprintln(p.stdout, string(expanded))
-		}
-		return nothing, err
-	})
+	ofCatalog(p, console.Row{Name: "admin catalog print"},
+		func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
+			expanded, err := c.JSON()
+			if err == nil {
+				_, err = fmt.Fprintln(p.stdout, string(expanded))
+			}
+			return nothing, err
+		})
 }
 
-// checked is what is wrong with a catalog.
+// checked has the mistakes of a catalog.
 type checked struct {
 	Queues   int                `json:"queues"`
 	Mistakes []*catalog.Mistake `json:"mistakes"`
@@ -208,8 +183,8 @@ func (c checked) Notes() (notes []string) {
 		notes = append(notes, m.Error())
 	}
 	if notes == nil {
-		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues,
-			cmp.Or(c.folder, "built in")))
+		from := cmp.Or(c.folder, "built in")
+		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, from))
 	}
 	return notes
 }
@@ -275,7 +250,7 @@ func (p *program) doctor() {
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
-				return found, usageError(err.Error())
+				return found, usageError("%s", err)
 			}
 		}
 		if found, err = p.examine(ctx, c, in); err != nil {

@@ -22,36 +22,26 @@ type proofFlags struct {
 }
 
 func (p *program) books() {
-	own(p, console.Row{
-		Name: "ledger compare", Summary: "Compare the seals with those kept in a file; - is the standard input",
-		Help: "Who can write to the whole store can seal everything again, and it verifies. That is found here, " +
-			"with a file that seals ls\n" +
-			"--all -o json has written before and that they could not write to. It exits with 1 where " +
-			"anything is found.",
-	}, func(ctx context.Context, in ofFile) (found seal.Comparison, err error) {
-		kept, err := p.readSeals(in.File)
-		if err != nil {
-			return found, err
-		}
-		var there []seal.Seal
-		list, _ := known().Find("seals ls")
-		_, err = p.pages(ctx, list, console.Input{Query: url.Values{"all": {"true"}}}, 0,
-			func(items reflect.Value) {
+	own(p, console.Row{Name: "ledger compare"},
+		func(ctx context.Context, in ofFile) (found seal.Comparison, err error) {
+			kept, err := p.readSeals(in.File)
+			if err != nil {
+				return found, err
+			}
+			var now []seal.Seal
+			list, _ := known().Find("seals ls")
+			all := console.Input{Query: url.Values{"all": {"true"}}}
+			_, err = p.pages(ctx, list, all, 0, func(items reflect.Value) {
 				for _, s := range items.Interface().([]seal.Seal) { //nolint:forcetypeassert // the row lists seals
-					there = append(there, seal.Seal{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash})
+					now = append(now, seal.Seal{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash})
 				}
 			})
-		if err != nil {
-			return found, err
-		}
-		return seal.Compare(kept, there), nil
-	})
-	own(p, console.Row{
-		Name:    "ledger check-proof",
-		Summary: "Check a proof against exported seals, offline; - is the standard input",
-		Help: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those " +
-			"that seals ls -o json has written.",
-	}, func(_ context.Context, in proofFlags) (seal.Proven, error) {
+			if err != nil {
+				return found, err
+			}
+			return seal.Compare(kept, now), nil
+		})
+	own(p, console.Row{Name: "ledger check-proof"}, func(_ context.Context, in proofFlags) (seal.Proven, error) {
 		text, unread := p.readFile(in.File)
 		kept, err := p.readSeals(in.Seals)
 		if err := errors.Join(unread, err); err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"reflect"
 	"slices"
@@ -15,26 +17,30 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// asked is an operation that a command asks for.
+// help has a summary of each of the program's own commands, and what else there is to say.
+//
+//go:embed help.txt
+var help string
+
+// asked is the operation of a command.
 type asked struct {
 	console.Operation
 	*program
 
-	// args are its arguments, and given what its flags were given, by their names.
+	// args are its arguments, and given the values of its flags, by their names.
 	args  []string
 	given map[string]string
-	// why, yes and dryRun are what a command is given that changes something.
+	// why, yes and dryRun are the flags of a command that changes something.
 	why         string
 	yes, dryRun bool
 	// every is how often a list is printed again; 0: it is printed once. out is the file that it is written to.
 	every time.Duration
 	out   string
-	// wait is how long to wait for what a followed operation has begun.
+	// wait bounds the wait for a followed operation.
 	wait time.Duration
 }
 
-// parts are the fields of an operation that people name, and behind them those of the operation that it comes
-// before.
+// parts are the fields that people give to an operation, and then those of its Before.
 func (p *program) parts(o console.Operation) (parts []console.Field) {
 	before, _ := known().Find(o.Before)
 	_, whole := o.Answer().(console.Parted)
@@ -67,16 +73,15 @@ func (p *program) operation(o console.Operation) {
 	if o.List {
 		command.Flags().DurationVar(&a.every, "watch", 0, "list again and again, so often, until it is stopped")
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
-		command.Flags().StringVar(&a.out, "out", "",
-			"the file to write, which is there whole or not at all; without --limit it has all")
+		const whole = "the file to write, which is there whole or not at all; without --limit it has all"
+		command.Flags().StringVar(&a.out, "out", "", whole)
 		p.completes(command, "out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
 		command.MarkFlagsMutuallyExclusive("watch", "out")
 	}
 }
 
-// own adds a command that this program carries out itself: a function, and a struct with its arguments and
-// flags by the tags of operations. What the function returns is printed as an operation's answer is, also
-// what it has until it fails.
+// own adds a command that this program carries out itself, by a function and a struct of its arguments and
+// flags, tagged as an operation's. Its answer is printed as an operation's is, even one beside an error.
 func own[Flags, Answer any](
 	p *program, row console.Row, do func(context.Context, Flags) (Answer, error),
 ) *cobra.Command {
@@ -93,7 +98,7 @@ func own[Flags, Answer any](
 		}
 		answer, err := o.Call(ctx, audit.Author{}, in)
 		if wrong, ok := errors.AsType[*console.Refusal](err); ok {
-			return usageError(wrong.Detail)
+			return usageError("%s", wrong.Detail)
 		}
 		if reflect.ValueOf(answer).IsZero() {
 			return failed
@@ -103,7 +108,7 @@ func own[Flags, Answer any](
 	return command
 }
 
-// ofCatalog is own of what goes by the deployment's catalog.
+// ofCatalog is own for a function that needs the deployment's catalog.
 func ofCatalog[Flags, Answer any](
 	p *program, row console.Row, do func(context.Context, *catalog.Catalog, Flags) (Answer, error),
 ) *cobra.Command {
@@ -116,14 +121,17 @@ func ofCatalog[Flags, Answer any](
 	})
 }
 
-// command adds a command with the fields of an operation: what stands in the path are its arguments, all else
-// are flags. The nouns of its name are made where there are none yet.
+// command adds a command with the fields of an operation: those of the path are arguments, all others flags.
+// It adds the nouns of its name where they are missing.
 func (p *program) command(
 	o console.Operation, run func(ctx context.Context, a *asked) error,
 ) (*cobra.Command, *asked) {
 	a := &asked{Operation: o, program: p, given: map[string]string{}}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
-	command := &cobra.Command{Short: o.Summary, Long: o.Help}
+	_, text, _ := strings.Cut("\n\n"+help, "\n\n# "+o.Name+"\n")
+	text, _, _ = strings.Cut(text, "\n\n# ")
+	summary, more, _ := strings.Cut(strings.TrimSpace(text), "\n\n")
+	command := &cobra.Command{Short: cmp.Or(o.Summary, summary), Long: cmp.Or(o.Help, more)}
 	for _, f := range p.parts(o) {
 		if !f.Argument {
 			a.flag(command, f)
@@ -165,8 +173,8 @@ func (p *program) command(
 		}
 	}
 	if o.Follow != "" {
-		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute,
-			"how long to wait, at most, for what becomes of it; 0: not at all")
+		const most = "how long to wait, at most, for what becomes of it; 0: not at all"
+		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, most)
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
 		p.runs, a.args = true, args

@@ -28,8 +28,7 @@ import (
 const (
 	// taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
 	taskEvery = 10 * time.Second
-	// shortWait is the wait between two attempts with --waits short. The catalog's would make the samples
-	// last for minutes.
+	// shortWait is the wait between two attempts with --waits short: by the catalog the samples take minutes.
 	shortWait = time.Second
 	// devDrain is how long dev waits after Ctrl-C for requests in flight.
 	devDrain = time.Second
@@ -52,30 +51,22 @@ type devRun struct {
 	catalog *catalog.Catalog
 	config  devstack.Config
 	stack   *devstack.Stack
-	// folder has the state: that of --data, or a temporary one. reused: an earlier run has left it there.
+	// folder has the state: that of --data, or a temporary one. reused: it has an earlier run's.
 	folder string
 	reused bool
 }
 
 func (p *program) dev() {
-	command := ofCatalog(p, console.Row{
-		Name:    "dev",
-		Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
-		Help: "With --data the documents of the store and the messages that wait for delivery are kept in a " +
-			"folder from one run to the\n" +
-			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
-			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and " +
-			"not at the stand-in;\n" +
-			"then no samples are sent.",
-	}, func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
-		if p.output != asTable {
-			return nothing, usageError("--output: dev prints for people")
-		}
-		if in.Waits == "short" {
-			c.ShortenWaits(shortWait)
-		}
-		return nothing, (&devRun{program: p, devFlags: in, catalog: c}).run(ctx)
-	})
+	command := ofCatalog(p, console.Row{Name: "dev"},
+		func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
+			if p.output != asTable {
+				return nothing, usageError("--output: dev prints for people")
+			}
+			if in.Waits == "short" {
+				c.ShortenWaits(shortWait)
+			}
+			return nothing, (&devRun{program: p, devFlags: in, catalog: c}).run(ctx)
+		})
 	command.MarkFlagsMutuallyExclusive("data", "emulators")
 }
 
@@ -94,7 +85,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		return d.byFlag(err)
 	}
 	stack := d.stack
-	// A sender that has stopped in the middle of its request, or takes longer than the drain, is no failure.
+	// A sender that has stopped in its request, or takes longer than the drain, is no failure.
 	defer func() {
 		if closing := stack.Close(); !errors.Is(closing, context.DeadlineExceeded) {
 			err = errors.Join(err, closing)
@@ -104,8 +95,8 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
 	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n",
 		stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-	d.printf("The waits between attempts are %s (--waits short or catalog).\n",
-		map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits])
+	waits := map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits]
+	d.printf("The waits between attempts are %s (--waits short or catalog).\n", waits)
 	real := false
 	for _, target := range d.catalog.TargetsOf("") {
 		if at := d.getenv(target.URLVariable); at != "" {
@@ -131,7 +122,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// configure says what the stack is made of. A target without an address is at the stand-in.
+// configure sets the configuration of the stack. A target without an address is at the stand-in.
 func (d *devRun) configure() (err error) {
 	c := &d.config
 	if d.Emulators {
@@ -150,10 +141,8 @@ func (d *devRun) configure() (err error) {
 		c.Secrets[name] = d.secrets(source.SecretVariable)
 		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
 	}
-	for name, target := range d.catalog.Targets {
-		c.Targets[name] = devstack.Address{
-			URL: d.getenv(target.URLVariable), Secret: d.secrets(target.SecretVariable)[0],
-		}
+	for name, t := range d.catalog.Targets {
+		c.Targets[name] = devstack.Address{URL: d.getenv(t.URLVariable), Secret: d.secrets(t.SecretVariable)[0]}
 	}
 	c.TaskEvery, c.Drain = taskEvery, devDrain
 	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
@@ -172,7 +161,7 @@ func (d *devRun) configure() (err error) {
 	return err
 }
 
-// byFlag says which flag changes what has kept the stack from starting.
+// byFlag names the flag that avoids an error of the start.
 func (d *devRun) byFlag(err error) error {
 	if errors.Is(err, boltstore.ErrInUse) {
 		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.Data)
@@ -190,33 +179,33 @@ func (d *devRun) printHints() {
 	stack := d.stack
 	d.printf("\nLook further in another terminal:\n\n")
 	d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
-	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n  curl -s "+
-		"%s/metrics\n", samples.Provider, stack.WorkerMetricsURL)
-	d.printf("\nHave a service that it calls forget its answer, and see what it was told:\n\n")
-	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing "+
-		"until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
+	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n", samples.Provider)
+	d.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
+	d.printf("\nHave a service that it calls forget its answer, and see the deliveries to it:\n\n")
+	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", stack.ServiceURL)
+	d.printf("  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL)
 }
 
-// demoFlows are the samples that dev sends. Each has a customer or a subscription of its own, so that none
-// waits for another.
+// demoFlows are the samples that dev sends, each with its own customer or subscription: none waits for
+// another.
 //
 //go:embed demo.json
 var demoFlows []byte
 
-// flow is a sample and what becomes of it.
+// flow is a sample, and the events to wait for.
 type flow struct {
 	What string
 	// Handler is that of its queue, with its form where it posts; empty: it is PayNow's.
 	Handler string
-	// Before names what is done first.
+	// Before names a preparation.
 	Before string
-	// Name is the sample's, Event has the ids of PayNow's, and Secret is another than the source's.
+	// Name is the sample's, Event has the ids of PayNow's, and Secret replaces the source's.
 	Name   string
 	Event  samples.Event
 	Secret string
-	// Follow are the events that are waited for. What an earlier run has followed is not sent again.
+	// Follow are the events to wait for. A sample that an earlier run has followed is not sent again.
 	Follow []string
-	// Note is what nobody can read off the answers, and Look a command that shows more.
+	// Note explains the outcome, and Look is a command that shows more.
 	Note, Look string
 }
 
@@ -252,7 +241,7 @@ func (d *devRun) queueOf(handler string) (catalog.Queue, bool) {
 	return catalog.Queue{}, false
 }
 
-// sent sends a flow's samples, and says what was answered and what became of them.
+// sent sends a flow's samples, and describes the answers and the outcomes.
 func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	from, received := d.catalog.Sources[samples.Provider]
 	path, body := "/webhooks/"+samples.Provider, []byte(nil)
@@ -271,8 +260,8 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	if !received {
 		return "left out: no queue that runs here is for it", nil
 	}
-	if d.reused && len(f.Follow) > 0 && d.get(ctx, "/v1/ops/events/"+f.Follow[len(f.Follow)-1],
-		&events.Event{}) == nil {
+	if last := len(f.Follow) - 1; d.reused && last >= 0 &&
+		d.get(ctx, "/v1/ops/events/"+f.Follow[last], &events.Event{}) == nil {
 		return "sent by an earlier run", nil
 	}
 	if err := d.prepare(ctx, f.Before); err != nil {
@@ -306,9 +295,8 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product,
-// or that the stand-in is registered as a third party's endpoint, in place of an earlier run's. A secret is
-// shown once, and the stand-in has forgotten it.
+// prepare has a service forget an answer, adds pieces of the product, or registers the stand-in as a third
+// party's endpoint, again after an earlier run: the secret is shown once, and the stand-in has lost it.
 func (d *devRun) prepare(ctx context.Context, what string) error {
 	const why = `"why":"billhook dev shows it"}`
 	var answer struct{ Secret string }
@@ -316,12 +304,11 @@ func (d *devRun) prepare(ctx context.Context, what string) error {
 	case "forget":
 		return d.stack.Service.Behave("", standin.Forget, 1)
 	case "stock":
-		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "",
-			[]byte(`{"available":10,`+why), &answer)
+		const path = "/v1/ops/stock/" + samples.Product
+		return d.ask(ctx, http.MethodPut, path, "", []byte(`{"available":10,`+why), &answer)
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
-		if d.reused {
-			// It may not be there.
+		if d.reused { // it may be missing
 			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", []byte("{"+why), &answer)
 		}
 		partner := fmt.Appendf(nil, `{"id":%q,"url":%q,"events":["invoice.#"],%s`, samples.Partner,

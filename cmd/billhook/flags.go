@@ -25,25 +25,25 @@ import (
 
 func several(f console.Field) bool { return f.Type.Kind() == reflect.Slice }
 
-// flag adds the flag of a field. What it takes the operation checks.
+// flag adds the flag of a field.
 func (a *asked) flag(command *cobra.Command, f console.Field) {
 	add := command.Flags().FuncP
 	if f.Type.Kind() == reflect.Bool {
 		add = command.Flags().BoolFuncP
 	}
-	add(flagOf(f), map[string]string{"file": "f", "verbose": "v"}[f.Name], f.Help,
-		func(text string) (err error) {
-			if before, again := a.given[flagOf(f)]; again && several(f) {
-				text = before + "," + text
-			}
-			if len(f.OneOf) > 0 {
-				err = oneOf(f.OneOf, &text)
-			} else if f.Typed() {
-				err = f.Check(text)
-			}
-			a.given[flagOf(f)] = text
-			return err
-		})
+	short := map[string]string{"file": "f", "verbose": "v"}[f.Name]
+	add(flagOf(f), short, f.Help, func(text string) (err error) {
+		if before, again := a.given[flagOf(f)]; again && several(f) {
+			text = before + "," + text
+		}
+		if len(f.OneOf) > 0 {
+			err = oneOf(f.OneOf, &text)
+		} else if f.Typed() {
+			err = f.Check(text)
+		}
+		a.given[flagOf(f)] = text
+		return err
+	})
 	command.Flags().Lookup(flagOf(f)).DefValue = f.Standard
 	a.completes(command, flagOf(f), a.completion("", f))
 }
@@ -83,13 +83,12 @@ func (a *asked) input(o console.Operation, expected any) (console.Input, error) 
 		return text, given
 	})
 	if err = errors.Join(unread, err); err != nil {
-		return in, usageError(err.Error())
+		return in, usageError("%s", err)
 	}
 	return in, nil
 }
 
-// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a
-// folder's.
+// contentOf is the JSON of a file, for a member that cannot be typed; a map has a folder's files by name.
 func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	if member.Kind() != reflect.Map {
 		text, err := p.readFile(path)
@@ -111,7 +110,7 @@ func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	return string(text), err
 }
 
-// readFile reads a file that the person names, - for standard input; without a name there is nothing to read.
+// readFile reads a file by its name, - for standard input; without a name it reads nothing.
 func (p *program) readFile(name string) (data []byte, err error) {
 	switch name {
 	case "":
@@ -126,11 +125,11 @@ func (p *program) readFile(name string) (data []byte, err error) {
 	return data, nil
 }
 
-// misused is the exit code of a command that was used wrongly. One that failed has 1.
+// misused is the exit code for a wrong use of a command. A failure has 1.
 const misused = 2
 
-// codedError is an error with an exit code. A terminal may have its text, which may have several lines, of
-// several mistakes: an answer of the worker may be part of it.
+// codedError is an error with an exit code. Its text is escaped: it may have parts of an answer of the
+// worker.
 type codedError struct {
 	error
 	code int
@@ -144,10 +143,12 @@ func (e codedError) Unwrap() error { return e.error }
 func (e codedError) ExitCode() int { return e.code }
 
 // usageError is a wrong use of a command: its text says what to type instead.
-func usageError(text string) error { return codedError{errors.New(text), misused} }
+func usageError(format string, args ...any) error {
+	return codedError{fmt.Errorf(format, args...), misused}
+}
 
-// failure is what the program ends with. Of a wrong use, which is what Cobra refuses before the command runs,
-// and what has that exit code, it says what to type instead.
+// failure is the program's error. For a wrong use, which Cobra refuses before the command runs or which has
+// that exit code, it says what to type instead.
 func (p *program) failure(command *cobra.Command, err error) error {
 	if code := serve.ExitCode(err); p.runs && code != misused {
 		return codedError{err, code}
@@ -156,7 +157,7 @@ func (p *program) failure(command *cobra.Command, err error) error {
 	if command.HasAvailableSubCommands() {
 		use = command.CommandPath() + " <command>"
 	}
-	return usageError(fmt.Sprintf("%s\nusage: %s\n%s --help says more", err, use, command.CommandPath()))
+	return usageError("%s\nusage: %s\n%s --help says more", err, use, command.CommandPath())
 }
 
 // nameOf is a command without the program's name, which stands before every error.
@@ -164,8 +165,8 @@ func nameOf(command *cobra.Command) string {
 	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
-// grouped has a command that others stand below refuse to do anything itself, and name those that are close.
-// Cobra by itself prints its help, and succeeds.
+// grouped makes a command with subcommands refuse to run, and suggest close names. Cobra by itself prints its
+// help, and succeeds.
 func grouped(command *cobra.Command) {
 	var names []string
 	for _, sub := range command.Commands() {
@@ -189,22 +190,21 @@ func grouped(command *cobra.Command) {
 	}
 }
 
-// oneOf has a text be one of those that are known, in any letter case.
+// oneOf replaces a text by the known one that it equals in any letter case.
 func oneOf(known []string, text *string) error {
 	i := slices.IndexFunc(known, func(value string) bool { return strings.EqualFold(value, *text) })
 	if i < 0 {
-		return usageError(fmt.Sprintf("%q is none of %s", *text, strings.Join(known, ", ")))
+		return usageError("%q is none of %s", *text, strings.Join(known, ", "))
 	}
 	*text = known[i]
 	return nil
 }
 
-// queue is a queue of the catalog, by its id or the name that it had before.
+// queue is a queue of the catalog, by its id or alias.
 func queue(c *catalog.Catalog, name string) (catalog.Queue, error) {
 	q, ok := c.Queue(name)
 	if !ok {
-		return q, usageError(fmt.Sprintf("the catalog has no queue %q; it has %s", name,
-			strings.Join(queuesOf(c), ", ")))
+		return q, usageError("the catalog has no queue %q; it has %s", name, strings.Join(queuesOf(c), ", "))
 	}
 	return q, nil
 }
@@ -220,9 +220,8 @@ func (p *program) completes(command *cobra.Command, flag string, by cobra.Comple
 	_ = command.RegisterFlagCompletionFunc(flag, by) // it is there
 }
 
-// completion has the shell complete the first argument of a command about a noun, or without a noun a flag:
-// queues from the catalog, files, and what else is listed from the list. What nobody knows is not completed:
-// the names of files would be offered.
+// completion completes the first argument of a command about a noun, or without a noun a flag: queues from
+// the catalog, files, and what a list of the worker has. It offers nothing else, not the names of files.
 func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc {
 	called := name(of)
 	if noun == "" {
@@ -234,13 +233,12 @@ func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc
 		case len(of.OneOf) > 0:
 			values = of.OneOf
 		case called == "queue":
-			if c, err := p.catalog(); err == nil { // a completion says nothing of that
+			if c, err := p.catalog(); err == nil { // a completion reports no error
 				values = queuesOf(c)
 			}
 		case called == "sample":
 			values = samples.Names()
-		case slices.Contains([]string{"data", "file", "folder", "read", "seals"}, called), noun == "" &&
-			!of.Typed():
+		case slices.Contains(files, called), noun == "" && !of.Typed():
 			return nil, cobra.ShellCompDirectiveDefault
 		case noun != "":
 			values = p.listed(command.Context(), noun)
@@ -249,16 +247,19 @@ func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc
 	}
 }
 
-// completionPatience bounds what the worker is asked while a person waits for the shell.
-const completionPatience = time.Second
+// files are the arguments and flags that name files.
+var files = []string{"data", "file", "folder", "read", "seals"}
 
-// listed are the first columns of a noun's newest, each with the second behind it.
+// completionTimeout bounds a request to the worker while a person waits for the shell.
+const completionTimeout = time.Second
+
+// listed are the first columns of a noun's newest items, each with the second as its description.
 func (p *program) listed(ctx context.Context, noun string) (values []string) {
 	o, ok := known().Find(noun + " ls")
 	if !ok || !o.List || len(o.Columns) < 2 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	answer := o.Answer()
 	_ = p.get(ctx, o.Pattern, answer) // without an answer nothing is completed

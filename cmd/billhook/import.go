@@ -35,54 +35,40 @@ type importFlags struct {
 // patience is how long an import waits for a webhook service that does not answer.
 const patience = 5 * time.Minute
 
-// addresses are the variables of the old systems' addresses.
-var addresses = map[string]string{
-	"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL",
-}
+// urls are the variables of the old systems' addresses.
+var urls = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
 
 func (p *program) imports() {
-	ofCatalog(p, console.Row{
-		Name: "admin import", Summary: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to " +
-			"the webhook service, and remove what it accepts",
-		Help: "A message is removed from the old system when the webhook service has accepted it. What it " +
-			"refuses stays where it was, and\n" +
-			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is " +
-			"sent once more\n" +
-			"has the event id that it had before. It prints what it would move, by queue and type, and asks.\n\n" +
-			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over " +
-			"AMQP, of Postgres the table\n" +
-			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address " +
-			"is that of\n" +
-			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
-	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
-		from := p.getenv(addresses[in.From])
-		if from == "" {
-			return done, usageError(addresses[in.From] + ": say where the messages are")
-		}
-		names, err := namesOf(c, in.Queues)
-		members, wrong := pairs("member", in.Member)
-		if err = errors.Join(err, wrong); err != nil {
-			return done, err
-		}
-		var source importer.Source
-		switch in.From {
-		case "redis":
-			source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
-		case "rabbitmq":
-			source, err = importer.NewRabbitMQ(from, names, c, in.Failed, newID)
-		default:
-			source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
-		}
-		if err != nil {
-			return done, err
-		}
-		done, err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
-		return done, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
-	})
+	ofCatalog(p, console.Row{Name: "admin import"},
+		func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
+			from := p.getenv(urls[in.From])
+			if from == "" {
+				return done, usageError("%s: say where the messages are", urls[in.From])
+			}
+			names, err := namesOf(c, in.Queues)
+			members, wrong := pairs("member", in.Member)
+			if err = errors.Join(err, wrong); err != nil {
+				return done, err
+			}
+			var source importer.Source
+			switch in.From {
+			case "redis":
+				source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
+			case "rabbitmq":
+				source, err = importer.NewRabbitMQ(from, names, c, in.Failed, newID)
+			default:
+				source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
+			}
+			if err != nil {
+				return done, err
+			}
+			done, err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
+			return done, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
+		})
 }
 
-// namesOf reads the arguments; without any it is each queue with an alias. A queue that is named without its
-// old name has it by its alias.
+// namesOf reads the arguments; without any they are the queues with an alias, which is a queue's old name
+// where none is given.
 func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err error) {
 	if len(args) == 0 {
 		for _, q := range c.Queues {
@@ -99,7 +85,7 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		}
 		one := importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)}
 		if one.Source == "" {
-			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<old name>", q.ID, q.ID))
+			return nil, usageError("the queue %s had no name before: say %s=<old name>", q.ID, q.ID)
 		}
 		if !q.Enabled {
 			one.Left = "the queue is not enabled"
@@ -128,12 +114,12 @@ type report struct{ importer.Report }
 func (r report) Notes() []string {
 	notes := []string{fmt.Sprintf("Moved: %s", deadletters.Counts(r.Queues))}
 	if r.Unknown > 0 {
-		notes = append(notes, fmt.Sprintf("%d were on their way. They stay claimed; the next import sends them "+
-			"under the same event ids.", r.Unknown))
+		const again = "%d were on their way and stay claimed; the next import sends them under the same event ids."
+		notes = append(notes, fmt.Sprintf(again, r.Unknown))
 	}
 	if r.Refused > 0 {
-		notes = append(notes, fmt.Sprintf("Refused, and where they were, of which the first %d are listed: %s",
-			len(r.Refusals), deadletters.Counts(r.Reasons)))
+		const refused = "Refused, and where they were, of which the first %d are listed: %s"
+		notes = append(notes, fmt.Sprintf(refused, len(r.Refusals), deadletters.Counts(r.Reasons)))
 	}
 	return notes
 }
@@ -161,7 +147,7 @@ func (p *program) drain(
 	for _, m := range messages {
 		before.Types[compose.TypeOf(c, m)]++
 	}
-	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // a document is about what was done
+	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // JSON has the outcome alone
 		if err := p.show(console.Columns[forecast](), before); err != nil || stop {
 			return done, err
 		}

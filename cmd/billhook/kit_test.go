@@ -16,12 +16,12 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
+	"billhook/internal/filetest"
 )
 
 const opsToken = "0123456789abcdef01234567"
 
-// asAda is the environment of somebody with a token. As local:ada she is known by her place on the worker's
-// machine.
+// asAda is the environment of a person with a token, and onPlace of one on the worker's machine, local:ada.
 var (
 	asAda   = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
@@ -66,7 +66,7 @@ func sayWith(
 	return out.String(), err
 }
 
-// succeeds is what a command prints that does not fail.
+// succeeds is the output of a command that does not fail.
 func succeeds(t *testing.T, environment map[string]string, args ...string) string {
 	t.Helper()
 	out, err := say(t, environment, args...)
@@ -87,16 +87,29 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 	return p
 }
 
-// step is a line that a person types, what she types when she is asked, and what is printed, or how the line
-// fails. Texts with … between them are printed one behind the other.
+// step is a command, what a person types when asked, and what is printed, or how the command fails. Texts
+// with … between them are printed one after the other.
 type step struct{ line, typed, want, fails string }
 
-// play runs lines one after the other. The columns of tables are one space apart in what it compares.
+// walk has the steps of a name in testdata/walks.yaml, with names in braces replaced.
+func walk(t *testing.T, name string, pairs ...string) (steps []step) {
+	t.Helper()
+	names := strings.NewReplacer(pairs...)
+	for _, s := range filetest.YAML[map[string][]map[string]string](t, "testdata", "walks.yaml")[name] {
+		one := step{s["line"], s["typed"], s["want"], s["fails"]}
+		one.line, one.want, one.fails = names.Replace(one.line), names.Replace(one.want), names.Replace(one.fails)
+		steps = append(steps, one)
+	}
+	require.NotEmpty(t, steps, name)
+	return steps
+}
+
+// play runs commands one after the other. It compares tables with columns that are one space apart.
 func play(t *testing.T, as map[string]string, server string, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) },
-			append(strings.Fields(s.line), "--server", server)...)
+		args := append(strings.Fields(s.line), "--server", server)
+		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, args...)
 		if s.fails == "" {
 			require.NoError(t, err, s.line)
 		} else {

@@ -37,23 +37,19 @@ type office struct {
 }
 
 // booksCatalog has one queue, whose events make entries.
-var booksCatalog = &catalog.Catalog{Journal: catalog.Journal{
-	Chart: map[string]catalog.Account{"cash": {Type: catalog.Asset}},
-}, Queues: []catalog.Queue{
-	{
-		ID: "books", Handlers: map[string]catalog.Handler{
-			"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"},
-		},
-	},
-}}
+var booksCatalog = &catalog.Catalog{
+	Journal: catalog.Journal{Chart: map[string]catalog.Account{"cash": {Type: catalog.Asset}}},
+	Queues: []catalog.Queue{{ID: "books", Handlers: map[string]catalog.Handler{
+		"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"},
+	}}},
+}
 
 // openBooks opens books of two months: of the tenant default, invoices of February and March 2026 and the
 // points of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
 func openBooks(t *testing.T, day int) *office {
 	t.Helper()
-	d := &office{
-		db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC),
-	}
+	d := &office{db: storetest.Open(t), folder: t.TempDir()}
+	d.now = time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)
 	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
 	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
 	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
@@ -67,8 +63,7 @@ func openBooks(t *testing.T, day int) *office {
 	now := func() time.Time { return d.now }
 	d.server = serveAPI(t, operations.Apps{
 		Store: d.db, Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
-		Log:     slog.New(slog.DiscardHandler),
-		Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
+		Log: slog.New(slog.DiscardHandler), Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
 	})
 	return d
 }
@@ -85,8 +80,7 @@ func invoice(tenant, event string, month time.Month, amount, tax int64, minute i
 	}
 	return ledger.Entry{
 		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "billing.invoice.paid",
-		Rule:   "billing.invoice.paid",
-		Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at, Lines: lines,
+		Rule: "billing.invoice.paid", Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at, Lines: lines,
 	}
 }
 
@@ -100,7 +94,7 @@ func (d *office) seal(t *testing.T) {
 	sealtest.Seal(t, d.db, journal.Origins{Catalog: booksCatalog, Store: d.db}, d.now)
 }
 
-// says is what a command prints, run by ada, who is on the worker's machine.
+// says is the output of a command, run by ada on the worker's machine.
 func (d *office) says(t *testing.T, line string) string {
 	t.Helper()
 	return succeeds(t, onPlace, append(strings.Fields(line), "--server", d.server)...)
@@ -111,61 +105,7 @@ func (d *office) file(name string) string { return filepath.Join(d.folder, name)
 func TestTheBooksAreReadFromATerminal(t *testing.T) {
 	t.Parallel()
 	d := openBooks(t, 12)
-	entry := ledger.EntryID("default", "in-1")
-	steps := []step{
-		{line: "journal balances --period 2026-03", want: `
-ACCOUNT TYPE CURRENCY OPENING DEBIT CREDIT CLOSING
-cash asset EUR 119.00 52.50 0.00 171.50
-points:issued expense points 0 1000 0 1000
-points:user liability points 0 0 1000 -1000
-revenue - EUR -100.00 0.00 52.50 -152.50
-tax-payable - EUR -19.00 0.00 0.00 -19.00
-…total - EUR 0.00 52.50 52.50 0.00
-…Summed up to seal 1, and 1 entries that are not sealed yet.
-`},
-		{line: "journal balances --period 2026-01", want: "\nThe books of default have nothing up to 2026-01.\n"},
-		{
-			line: "journal balances --from 2026-02 --to 2026-03 -o csv",
-			want: "\nACCOUNT,TYPE,CURRENCY,OPENING,DEBIT,CREDIT,CLOSING\ncash,asset,EUR,0.00,171.50,0.00,171.50\n",
-		},
-		{line: "accounts statement cash --from 2026-02 --to 2026-03", want: `
-TENANT default
-MONTHS 2026-02/2026-03
-ACCOUNT cash
-…POSTED HAPPENED ENTRY EVENT TYPE KIND ACCOUNT CURRENCY DEBIT CREDIT BALANCE
-2026-02-02T09:00:00Z 2026-02-02T09:00:00Z ENTRY-ID in-1 billing.invoice.paid journal cash EUR 119.00 0.00 119.00
-…in-2 billing.invoice.paid journal cash EUR 50.00 0.00 169.00
-…in-3 billing.invoice.paid journal cash EUR 2.50 0.00 171.50
-EUR: opening 0.00, closing 171.50
-`},
-		{
-			line: "accounts statement points:user:u1 --period 2026-03 -o csv",
-			want: "credit,points:user:u1,points,0,1000,-1000\n",
-		},
-		{
-			line: "accounts statement points:user:u1 --period 2026-04",
-			want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n",
-		},
-		{
-			line: "accounts statement points:issued --period 2026-03",
-			want: "paid-1 - credit points:issued:o1 points 1000",
-		},
-		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
-		{line: "journal ls --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,0.00\n"},
-	}
-	for line, code := range map[string]string{
-		"accounts statement points:issued:o1":                 "account_invalid",
-		"ledger prove in-3":                                   "entry_unsealed",
-		"journal balances --from 2026-02":                     "period_invalid",
-		"journal balances --from 2026-03 --to 2026-02":        "the earlier first",
-		"accounts statement cash --from 2026-03 --to 2026-02": "the earlier first",
-		"ledger check-proof nowhere --seals seals":            "read:", "ledger compare nowhere": "read:",
-	} {
-		steps = append(steps, step{line: line, fails: code})
-	}
-	for i := range steps {
-		steps[i].want = strings.ReplaceAll(steps[i].want, "ENTRY-ID", entry)
-	}
+	steps := walk(t, "the books are read", "{in-1}", ledger.EntryID("default", "in-1"))
 	play(t, onPlace, d.server, steps)
 }
 
@@ -201,94 +141,57 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	cancel()
 	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
 	require.Error(t, programOf(t, nil, io.Discard).execute(ctx, args))
-	require.Len(t, filetest.Must(os.ReadDir(d.folder))(t), 1, "what failed has left nothing")
+	require.Len(t, filetest.Must(os.ReadDir(d.folder))(t), 1, "a failed export leaves no file")
 }
 
-func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
+func TestTheBooksAreVerifiedAndEachFindingIsNamed(t *testing.T) {
 	t.Parallel()
-	d := openBooks(t, 12)
-	kept, ofOne := d.file("seals.jsonl"), d.file("one.jsonl")
-	const sound = "The books verify: nothing was found.\n"
-	play(t, onPlace, d.server, []step{
-		{line: "seals ls --all -o json --out " + kept},
-		{line: "seals ls -o json --out " + ofOne},
-		{line: "ledger verify", want: "SEALS 2\nSEALED ENTRIES 4\nENTRIES WITHOUT A SEAL 1\n…" + sound},
-		{line: "ledger verify --tenant acme", want: "SEALS 1\n…" + sound},
-		{line: "ledger compare " + ofOne, want: "KEPT SEALS 1\nTENANTS WITHOUT KEPT SEALS acme\n"},
-		{line: "ledger compare " + kept + " --json", want: `"kept_seals": 2`},
-		{line: "ledger compare " + kept, want: "Kept seals that are as they were: 2."},
-	})
-	// The same books, sealed on another day: only who has kept the seals finds it.
+	d, id := openBooks(t, 12), ledger.EntryID("default", "in-2")
+	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
+	names := []string{
+		"{kept}", d.file("kept"), "{one}", d.file("one"), "{spoiled}", d.file("spoiled"), "{empty}",
+		d.file("empty"),
+		"{seal}", seal.ID("default", 1), "{entry}", id, "{unsealed}", unsealed.ID,
+	}
+	play(t, onPlace, d.server, walk(t, "the books verify", names...))
+	// The same books, sealed on another day: only the kept seals show it.
 	other := openBooks(t, 13)
-	text := filetest.Read(t, kept)
-	spoiled := d.file("spoiled.jsonl")
-	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(text, "11900", "11901", 1)), 0o600))
-	empty := d.file("empty.jsonl")
-	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	play(t, onPlace, other.server, []step{
-		{line: "ledger verify", want: sound},
-		{
-			line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" +
-				seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings",
-		},
-		{line: "ledger compare " + spoiled, fails: "seal 1 of default"},
-		{line: "ledger compare " + empty, fails: "has no seal"},
-	})
+	spoiled := strings.Replace(filetest.Read(t, d.file("kept")), "11900", "11901", 1)
+	require.NoError(t, os.WriteFile(d.file("spoiled"), []byte(spoiled), 0o600))
+	require.NoError(t, os.WriteFile(d.file("empty"), nil, 0o600))
+	play(t, onPlace, other.server, walk(t, "books that were sealed again differ from the kept seals", names...))
 
-	id := ledger.EntryID("default", "in-2")
 	doc := storetest.Get(t, d.db, ledger.Key(id))
 	lines, _ := doc.Fields["lines"].([]any)
 	lines[0].(map[string]any)["debit"], lines[1].(map[string]any)["credit"] = int64(5001), int64(5001)
 	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
-	play(t, onPlace, d.server, []step{
-		{
-			line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ",
-			fails: "the books do not verify",
-		},
-		{line: "journal balances --period 2026-03", want: "\ntotal - EUR ", fails: ""},
-		{
-			line: "journal show in-2", want: " was changed after it was sealed. Verify", fails: "Entry " + id +
-				" was changed",
-		},
-	})
-	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
+	play(t, onPlace, d.server, walk(t, "a changed entry is found", names...))
+	lines[0].(map[string]any)["debit"] = int64(5002)
 	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
-	play(t, onPlace, d.server, []step{
-		{
-			line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more.",
-			fails: "Verify the books",
-		},
-		{line: "journal ls --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was posted"},
-		{line: "journal balances --period 2026-03", want: "\nSummed up to seal 1"},
-	})
-	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
+	play(t, onPlace, d.server, walk(t, "an entry that does not balance is found", names...))
 	storetest.Edit(t, d.db, unsealed, func(fields map[string]any) { delete(fields, "kind") })
-	play(t, onPlace, d.server, []step{
-		{
-			line: "journal balances --period 2026-03", want: "left out: " + unsealed.ID,
-			fails: "the books do not balance",
-		},
-		{line: "journal balances --period 2026-03 --json", want: unsealed.ID, fails: "the books do not balance"},
-	})
+	play(t, onPlace, d.server, walk(t, "an entry that cannot be read is left out", names...))
 }
 
-func TestAProofIsCheckedByAStranger(t *testing.T) {
+func TestAProofIsCheckedWithoutTheWorker(t *testing.T) {
 	t.Parallel()
 	d := openBooks(t, 12)
-	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"),
-		d.file("seals.jsonl")
+	proof, acme, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"),
+		d.file("kept")
 	d.says(t, "seals ls -o json --out "+kept)
-	for line, file := range map[string]string{"ledger prove in-1": proof, "ledger prove in-1 --tenant acme": of} {
-		require.NoError(t, os.WriteFile(file, []byte(d.says(t, line+" -o json")), 0o600))
+	text := d.says(t, "ledger prove in-1 -o json")
+	for file, text := range map[string]string{
+		proof: text, forged: strings.Replace(text, `"proof": "`, `"proof": "x`, 1),
+		acme: d.says(t, "ledger prove in-1 --tenant acme -o json"),
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	require.NoError(t, os.WriteFile(forged,
-		[]byte(strings.Replace(filetest.Read(t, proof), `"proof": "`, `"proof": "x`, 1)), 0o600))
-	stranger := func(proof string) (string, error) {
+	check := func(proof string) (string, error) {
 		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}
-	out := filetest.Must(stranger(proof))(t)
+	out := filetest.Must(check(proof))(t)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
 	require.Contains(t, out, `"event_id": "in-1"`)
-	require.ErrorIs(t, filetest.ErrorOf(stranger(forged)), seal.ErrProof)
-	require.ErrorContains(t, filetest.ErrorOf(stranger(of)), "no seal 1 of acme")
+	require.ErrorIs(t, filetest.ErrorOf(check(forged)), seal.ErrProof)
+	require.ErrorContains(t, filetest.ErrorOf(check(acme)), "no seal 1 of acme")
 }

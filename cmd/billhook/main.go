@@ -1,5 +1,5 @@
-// Command billhook is the command line of Billhook. It runs a whole Billhook in one process,
-// sends signed webhooks, provisions Pub/Sub, and asks a running worker.
+// Command billhook is the command line of Billhook. It runs a whole Billhook in one process, sends signed
+// webhooks, provisions Pub/Sub, and calls a running worker.
 package main
 
 import (
@@ -38,7 +38,7 @@ type program struct {
 	env    environment
 	getenv func(string) string
 	stdout io.Writer
-	// stdin is where a person types; nil: it is the process's.
+	// stdin is the standard input; nil: the process's.
 	stdin io.Reader
 	// width is how many characters a line may have.
 	width int
@@ -46,13 +46,13 @@ type program struct {
 	output string
 	// wide: tables leave no column out.
 	wide bool
-	// root is the command that all others stand below, and runs says that one of them was used rightly.
-	root *cobra.Command
-	runs bool
-	// google is how Google Cloud is reached.
+	// reasons: a reason was printed. explained: so was the page of reasons.
+	reasons, explained bool
+	// root is the root of all commands. runs: one of them was used rightly.
+	root   *cobra.Command
+	runs   bool
 	google google
-	// load reads a catalog, as catalog.Load does, after waits, as time.After does, and decode reads an answer of
-	// the worker, as json.Unmarshal does.
+	// load is catalog.Load, after time.After, and decode, for the worker's answers, json.Unmarshal.
 	load   func(dir string) (*catalog.Catalog, error)
 	after  func(time.Duration) <-chan time.Time
 	decode func(answer []byte, into any) error
@@ -102,13 +102,17 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	root := p.commands()
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
-	if command, err := root.ExecuteContextC(ctx); err != nil {
+	command, err := root.ExecuteContextC(ctx)
+	if p.reasons && !p.explained {
+		p.printf("What a reason means: %s\n", reasonsPage)
+	}
+	if err != nil {
 		return p.failure(command, err)
 	}
 	return nil
 }
 
-// known are the operations. Nobody changes them, and what their types say is dear to read.
+// known are the operations, which are slow to build and never change.
 var known = sync.OnceValue(func() *console.Catalog { return operations.All(operations.Apps{}) })
 
 func (p *program) commands() *cobra.Command {
@@ -117,15 +121,12 @@ func (p *program) commands() *cobra.Command {
 		Use: "billhook",
 		Short: "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the " +
 			"webhook service",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		// grouped suggests.
-		DisableSuggestions: true,
-		Version:            fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
+		SilenceUsage: true, SilenceErrors: true, DisableSuggestions: true, // grouped suggests
+		Version: fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
 	flags := root.PersistentFlags()
-	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with "+
-		"every column", func(text string) error {
+	const forms = "print a `table`, json or csv: of csv, tables and records alone, with every column"
+	flags.FuncP("output", "o", forms, func(text string) error {
 		p.output = text
 		return oneOf(outputs, &p.output)
 	})
@@ -134,8 +135,8 @@ func (p *program) commands() *cobra.Command {
 	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	flags.StringVar(&p.env.Server, "server", p.env.Server, "the address of ops, the service for people, or of "+
 		"the worker where it serves people too; else that of BILLHOOK_SERVER")
-	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook,
-		"the webhook service's address, else that of BILLHOOK_WEBHOOK")
+	const webhook = "the webhook service's address, else that of BILLHOOK_WEBHOOK"
+	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook, webhook)
 	p.root = root
 	for _, o := range known().Operations {
 		p.operation(o)
@@ -151,15 +152,15 @@ func (p *program) commands() *cobra.Command {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	// A command that only has others below it is run to refuse that; its help does not name that use.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}",
-		"{{if and .Runnable (not .HasAvailableSubCommands)}}"))
+	// A command with subcommands runs only to refuse that; its help does not show that use.
+	const leaf = "{{if and .Runnable (not .HasAvailableSubCommands)}}"
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", leaf))
 	grouped(root)
 	return root
 }
 
-// catalog is that of the deployment: the file's, narrowed to the queues that run. Who asks for the pool of
-// the tasks where none is named gets the first by name, as in dev, whose one worker serves all pools.
+// catalog is the deployment's: that of CATALOG_DIR, with the queues of QUEUES, and the pool of TASKS_POOL
+// where that is set.
 func (p *program) catalog() (*catalog.Catalog, error) {
 	c, err := p.load(p.env.CatalogDir)
 	if err == nil {

@@ -27,7 +27,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// watch lists again and again, each time on an empty screen, or once.
+// watch lists once, or again and again, each time on an empty screen.
 func (a *asked) watch(ctx context.Context) error {
 	for {
 		err := a.write(a.out, func() error { return a.list(ctx) })
@@ -43,8 +43,8 @@ func (a *asked) watch(ctx context.Context) error {
 	}
 }
 
-// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside
-// them. Rows of CSV are printed as they come: there may be more than fit in memory.
+// list prints the items of a list, page by page, up to the flag limit, and the notes of the answer. Rows of
+// CSV are printed at once: there may be more than fit in memory.
 func (a *asked) list(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *asked) list(ctx context.Context) error {
 	}
 	limit := 0
 	if text, given := a.given["limit"]; given || a.out == "" {
-		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // it takes nothing else
+		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // the flag accepts numbers alone
 	}
 	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, error(nil)
 	last, err := a.pages(ctx, a.Operation, in, limit, func(items reflect.Value) {
@@ -83,7 +83,7 @@ func (a *asked) list(ctx context.Context) error {
 	return errors.Join(a.printJSON(last.Interface()), failure)
 }
 
-// pages hands over the items of a list, page after page, up to a limit; 0: all. It returns the last answer.
+// pages passes the items of a list to take, page by page, up to a limit; 0: all. It returns the last answer.
 func (p *program) pages(
 	ctx context.Context, o console.Operation, in console.Input, limit int, take func(items reflect.Value),
 ) (last reflect.Value, err error) {
@@ -109,7 +109,7 @@ func (p *program) pages(
 	}
 }
 
-// print calls the operation, which may expect what was there before, and prints its answer.
+// print calls the operation, with what it expects of the answer before it, and prints its answer.
 func (a *asked) print(ctx context.Context, expected any) error {
 	in, err := a.input(a.Operation, expected)
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *asked) print(ctx context.Context, expected any) error {
 	}
 	var missed error
 	if a.wait > 0 {
-		followed, err := a.follow(ctx, answer.(console.Followed)) //nolint:forcetypeassert // a row that follows something answers so
+		followed, err := a.follow(ctx, answer.(console.Followed)) //nolint:forcetypeassert // its row has Follow
 		if err != nil {
 			return err
 		}
@@ -139,16 +139,16 @@ func (a *asked) print(ctx context.Context, expected any) error {
 	return errors.Join(a.show(a.Columns, answer), missed)
 }
 
-// followEvery is how often a command looks at what it follows.
+// followEvery is how often a command repeats the operation that it follows.
 const followEvery = time.Second
 
-// follow goes on with what the operation has begun, until that has ended, or for as long as was asked.
+// follow continues what the operation has begun until that has ended, or for as long as --wait says.
 func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
 	next, _ := known().Find(a.Follow)
 	show, _ := known().Find(next.Before)
 	limited, cancel := context.WithTimeout(ctx, a.wait)
 	defer cancel()
-	told, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
+	printed, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
 	if _, more := answer.Stands(); !more {
 		return answer, nil
 	}
@@ -162,21 +162,21 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Fo
 		}
 		answer = now.(console.Followed) //nolint:forcetypeassert // as in print
 		line, more := answer.Stands()
-		if line != told {
+		if line != printed {
 			a.printf("%s\n", line)
 		}
-		told = line
+		printed = line
 		return !more, nil
 	})
 	if err != nil && limited.Err() != nil {
-		a.printf("It goes on by itself. Look on: bin/billhook %s %s\n", a.Follow, console.Member(answer, "id"))
+		a.printf("It goes on by itself. Look on: bin/billhook %s %s\n", a.Follow, of.Path["id"])
 		err = ctx.Err()
 	}
 	return answer, err
 }
 
-// change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet
-// nobody is asked: nothing is lost.
+// change shows the present state, asks, makes the change and prints the new state. It does not ask where
+// there is nothing yet: nothing can be lost.
 func (a *asked) change(ctx context.Context) error {
 	before, ok := known().Find(a.Before)
 	if !ok {
@@ -188,18 +188,18 @@ func (a *asked) change(ctx context.Context) error {
 	}
 	now, expected := before.Answer(), any(nil)
 	err = a.get(ctx, before.URL(in), now)
-	if problem, ok := errors.AsType[*serve.Problem](err); err != nil &&
-		(!ok || problem.Status != http.StatusNotFound) {
+	problem, _ := errors.AsType[*serve.Problem](err)
+	if err != nil && (problem == nil || problem.Status != http.StatusNotFound) {
 		return err
 	}
 	known := err == nil
 	if known {
 		expected = now
 	}
-	if known && a.output != asCSV { // a file has one table: what is so then
+	if known && a.output != asCSV { // a file has one table: the new state
 		a.fields(before.Columns, now)
 	}
-	if a.Help != "" && (known && !a.yes || a.dryRun) { // where nobody is asked it would sound as if it were done
+	if a.Help != "" && (known && !a.yes || a.dryRun) { // without a question it would read as if it were done
 		a.printf("%s\n", a.Help)
 	}
 	switch {
@@ -220,10 +220,10 @@ func (p *program) get(ctx context.Context, path string, answer any) error {
 	return p.ask(ctx, http.MethodGet, path, "", nil, answer)
 }
 
-// ask calls the worker's API. What has a key is sent again under it where no answer came: it is done once.
+// ask calls the worker's API. Without an answer it sends a request with a key again: that is done once.
 func (p *program) ask(ctx context.Context, method, path, key string, body []byte, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.env.Server, "/")+path,
-		bytes.NewReader(body))
+	address := strings.TrimSuffix(p.env.Server, "/") + path
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil || request.URL.Host == "" {
 		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as http://127.0.0.1:8081")
 	}
@@ -241,22 +241,21 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 	}
 	status, header, answered, err := exchange(request)
 	if err != nil && key != "" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
-		request.Body, _ = request.GetBody() // of bytes there is another
+		request.Body, _ = request.GetBody() // bytes can be read again
 		status, header, answered, err = exchange(request)
 	}
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
-		problem := serve.Problem{
-			Detail: "the worker answers", Code: fmt.Sprint(status, " ", http.StatusText(status)),
-		}
-		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
+		unknown := fmt.Sprint(status, " ", http.StatusText(status)) // without a problem document
+		problem, code := serve.Problem{Detail: "the worker answers", Code: unknown}, 1
+		_ = json.Unmarshal(answered, &problem)
 		problem.Status, problem.Code = status, audit.Escape(problem.Code)
-		return codedError{
-			fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem),
-			map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest],
+		if status == http.StatusBadRequest {
+			code = misused
 		}
+		return codedError{fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem), code}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)
@@ -267,7 +266,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 	return nil
 }
 
-// exchange sends a request, and reads what is answered.
+// exchange sends a request, and reads the answer.
 func exchange(request *http.Request) (status int, header http.Header, answered []byte, err error) {
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
@@ -286,19 +285,15 @@ func nobody(err error, address, flag, variable, service string) error {
 		address, flag, variable, service, err)
 }
 
-// poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker
-// is unreachable, fails, or answers with the status pending.
+// poll repeats ask until it reports done, and returns its error. It goes on where the worker is unreachable,
+// fails, or answers with the status pending.
 func (p *program) poll(
 	ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error),
 ) error {
 	for {
 		done, err := ask()
-		var problem *serve.Problem
-		switch {
-		case done:
-			return err
-		case errors.As(err, &problem) && problem.Status != pending &&
-			problem.Status < http.StatusInternalServerError:
+		problem, ok := errors.AsType[*serve.Problem](err)
+		if done || ok && problem.Status != pending && problem.Status < http.StatusInternalServerError {
 			return err
 		}
 		select {
@@ -322,15 +317,12 @@ const tailEvery = 2 * time.Second
 
 func (p *program) eventsTail() {
 	list, _ := known().Find("events ls")
-	list.Name, list.Summary = "events tail", "Follow events as they come in and end"
-	list.Help = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes " +
-		"in, and another each time that it\n" +
-		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
+	list.Name, list.Summary, list.Help = "events tail", "", ""
 	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
 }
 
-// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that
-// cannot be asked is asked again, but at first.
+// tail prints new and changed events, the oldest first. Once a worker has answered, it is asked again and
+// again.
 func (a *asked) tail(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
@@ -354,7 +346,7 @@ func (a *asked) tail(ctx context.Context) error {
 			if now[l] = true; known[l] {
 				continue
 			}
-			at, became := l.CreatedAt.UTC().Format(time.RFC3339), cmp.Or(l.Result, l.Reason)
+			at, became := console.Stamp(l.CreatedAt), cmp.Or(l.Result, l.Reason)
 			a.printf("%s  %s  %s  %s  %s  %s\n", at, l.Queue, l.EventID, l.EventType, l.Status, became)
 			if a.output == asJSON {
 				line, _ := json.Marshal(l) // texts and times always marshal

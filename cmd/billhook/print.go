@@ -12,11 +12,12 @@ import (
 	"strings"
 
 	"billhook/internal/console"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/screen"
 )
 
-// What the flag output takes.
+// The values of the flag output.
 const (
 	asTable = "table"
 	asJSON  = "json"
@@ -25,12 +26,13 @@ const (
 
 var outputs = []string{asTable, asJSON, asCSV}
 
-// laidOut is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
+const reasonsPage = "docs/reference/reasons.md"
+
+// laidOut is a text with lines that is escaped already.
 type laidOut string
 
-// printf prints text for a person, and nothing with --json or -o csv. Others may have written what the
-// arguments hold: what a terminal would act on is escaped in each, so that it neither moves the cursor nor
-// begins a line.
+// printf prints text for a person, and nothing with --json or -o csv. It escapes the arguments, which others
+// may have written, so that none moves the cursor or begins a line.
 func (p *program) printf(format string, args ...any) {
 	if p.output != asTable {
 		return
@@ -57,11 +59,11 @@ func (p *program) warn(format string, args ...any) {
 func (p *program) notes(all []string) {
 	for _, note := range all {
 		p.printf("%s\n", note)
+		p.explained = p.explained || strings.Contains(note, reasonsPage) // which the program then does not repeat
 	}
 }
 
-// printJSON prints v as one JSON document, with what a terminal would act on escaped. It prints nothing
-// without --json.
+// printJSON prints v as one escaped JSON document. It prints nothing without --json.
 func (p *program) printJSON(v any) error {
 	if p.output != asJSON {
 		return nil
@@ -74,17 +76,15 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// fields prints an answer, member by member, and the lists in it as tables; as CSV it is the first of these,
-// where there is one.
+// fields prints an answer, member by member, and the lists in it as tables; as CSV, the first list alone.
 func (p *program) fields(columns []console.Column, answer any) {
 	first := slices.IndexFunc(columns, func(c console.Column) bool { return c.Inside != nil })
 	if p.output == asCSV && first >= 0 {
 		p.items(columns[first].Inside, columns[first].Value(answer))
 		return
 	}
-	single := slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
-		return c.Inside != nil || c.Block
-	})
+	several := func(c console.Column) bool { return c.Inside != nil || c.Block }
+	single := slices.DeleteFunc(slices.Clone(columns), several)
 	names, cells := headings(single), p.cells(single, answer)
 	if p.output == asCSV {
 		if len(names) > 0 {
@@ -98,8 +98,8 @@ func (p *program) fields(columns []console.Column, answer any) {
 	}
 	p.printf("%s", laidOut(screen.Columns(record)))
 	for _, c := range columns {
-		if text := c.Text(answer); c.Block && text != "" {
-			p.printf("%s\n%s\n", strings.ToUpper(c.Label), laidOut(audit.EscapeLines(strings.TrimSuffix(text, "\n"))))
+		if text := strings.TrimSuffix(c.Text(answer), "\n"); c.Block && text != "" {
+			p.printf("%s\n%s\n", strings.ToUpper(c.Label), laidOut(audit.EscapeLines(text)))
 		}
 	}
 	for _, c := range columns {
@@ -113,7 +113,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 	p.notes(console.Notes(answer))
 }
 
-// items prints a list, where there is anything in it, and what its items say beside their columns.
+// items prints a list, unless it is empty, and the notes of its items.
 func (p *program) items(columns []console.Column, items reflect.Value) {
 	if console.Blocks(columns) {
 		for i := range items.Len() {
@@ -132,8 +132,8 @@ func (p *program) items(columns []console.Column, items reflect.Value) {
 	p.notes(notes)
 }
 
-// rows are the headings and the cells of a list, and what its items say beside them. As CSV an item with a
-// brief list in it has a row for each item of that.
+// rows are the headings and the cells of a list, and the notes of its items. As CSV an item with a brief list
+// in it has a row for each item of that.
 func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]string, notes []string) {
 	shown, inside := p.tabled(columns), console.Column{}
 	for _, c := range columns {
@@ -157,7 +157,7 @@ func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]
 	return rows, notes
 }
 
-// tabled are the columns of a table: a spreadsheet has room for all that a cell can have.
+// tabled are the columns of a table; as CSV, all that fit a cell.
 func (p *program) tabled(columns []console.Column) []console.Column {
 	return slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
 		return p.output == asCSV && (c.Inside != nil || c.Block) || p.output != asCSV && c.Detail
@@ -174,6 +174,9 @@ func headings(columns []console.Column) (names []string) {
 func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	for _, c := range columns {
 		text := c.Text(item)
+		if _, known := deadletters.EntryOf(text); known && c.Name == "reason" {
+			p.reasons = true
+		}
 		if c.Address {
 			text = p.commandOf(text)
 		}
@@ -182,8 +185,7 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows, of which the first names the columns, and says which are left out as there is no room;
-// none with --wide.
+// table prints rows below their headings, and says which columns have no room; with --wide all have.
 func (p *program) table(columns []console.Column, rows [][]string) {
 	width, shown := p.width, []screen.Column{}
 	if p.wide {
@@ -199,7 +201,7 @@ func (p *program) table(columns []console.Column, rows [][]string) {
 	}
 }
 
-// commandOf is the command that asks for an address of the API; empty: none does.
+// commandOf is the command that calls an address of the API; empty: there is none.
 func (p *program) commandOf(address string) string {
 	o, in, _ := known().At(address)
 	command, flags := o.Name, ""
@@ -213,7 +215,7 @@ func (p *program) commandOf(address string) string {
 	return command + flags
 }
 
-// write has do print into a file, which is there whole or not at all, or to the terminal where none is named.
+// write has do print into a file, which is written whole or not at all; without a name, to the terminal.
 func (p *program) write(file string, do func() error) error {
 	if file == "" {
 		return do()
@@ -222,7 +224,7 @@ func (p *program) write(file string, do func() error) error {
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	terminal, text := p.stdout, bufio.NewWriter(part) // which keeps the first error of writing
+	terminal, text := p.stdout, bufio.NewWriter(part) // it keeps the first error
 	p.stdout = text
 	err = errors.Join(do(), text.Flush(), part.Sync(), part.Close())
 	if p.stdout = terminal; err == nil {
@@ -234,7 +236,7 @@ func (p *program) write(file string, do func() error) error {
 	return nil
 }
 
-// confirm asks the person to type word. Anything else is a no.
+// confirm asks the person to type word. Any other input is a no.
 func (p *program) confirm(yes bool, word, do string) error {
 	if yes {
 		return nil
@@ -254,7 +256,7 @@ func (p *program) confirm(yes bool, word, do string) error {
 	}
 }
 
-// show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
+// show prints an answer by its columns, or as JSON. It returns the answer's failure.
 func (p *program) show(columns []console.Column, answer any) error {
 	p.fields(columns, answer)
 	return errors.Join(p.printJSON(answer), console.Failure(answer))

@@ -28,11 +28,10 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// devSecret signs the webhooks of `billhook dev` and `billhook send` where no secret is set. It
-// is public: nothing but a stack on this machine accepts it.
+// devSecret signs webhooks where no secret is set. It is public: only a stack on this machine accepts it.
 const devSecret = "billhook-dev-secret-for-this-machine-only" //nolint:gosec // public, see above
 
-// secrets are those of a variable in the environment; without one it is devSecret.
+// secrets are those of a variable in the environment, else devSecret.
 func (p *program) secrets(variable string) []string {
 	if given := env.Secret(p.getenv(variable)).List(); len(given) > 0 {
 		return given
@@ -40,18 +39,18 @@ func (p *program) secrets(variable string) []string {
 	return []string{devSecret}
 }
 
-// sent is what was answered to all messages.
+// sent has the answers to all messages.
 type sent struct {
 	Accepted int               `json:"accepted" show:"Accepted"`
 	Refused  int               `json:"refused" show:"Refused"`
 	Items    []importer.Result `json:"items" show:"Answers"`
 }
 
-// ingest is the webhook service, for what is signed with a secret.
+// ingest is a client of the webhook service that signs with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
-		return nil, usageError(fmt.Sprintf(
-			"--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080", p.env.Webhook))
+		return nil, usageError("--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080",
+			p.env.Webhook)
 	}
 	signer, err := signature.NewSigner(scheme, secret)
 	client := &http.Client{Timeout: 30 * time.Second}
@@ -60,8 +59,8 @@ func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTP
 	}, err
 }
 
-// post signs a body as a source does, with its own secret where none is given, and posts it. A list has a
-// result for each of its items, in their order.
+// post signs a body as a source does, with secret or else its own, and posts it. It returns a result for each
+// item of a list, in order.
 func (p *program) post(
 	ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte,
 ) ([]importer.Result, error) {
@@ -72,8 +71,8 @@ func (p *program) post(
 	answer, err := to.Post(ctx, path, strconv.FormatInt(time.Now().UnixNano(), 10), body)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("send: %w", nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK",
-			"webhook service"))
+		err = nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK", "webhook service")
+		return nil, fmt.Errorf("send: %w", err)
 	case answer.Unread:
 		return nil, fmt.Errorf("send: the answer to it (%d) is not JSON", answer.Status)
 	case len(answer.Results) > 0:
@@ -83,14 +82,14 @@ func (p *program) post(
 	}
 }
 
-// sending are the flags of what signs a file or samples as a source would, and posts them.
+// sending are the flags of commands that sign a file or samples as a source does, and post them.
 type sending struct {
 	File    string `json:"-" query:"file" help:"the body to send, - for standard input"`
 	EventID string `json:"-" query:"event-id" help:"the sample's id: what is sent again under it is handled once"`
 	Repeat  int    `json:"-" query:"repeat" default:"1" help:"how many to send, one after the other"`
 }
 
-// post posts what made returns, with the id that its event has; of a file it has none.
+// post posts the bodies that made returns, with the id of a sample's event.
 func (s sending) post(
 	ctx context.Context, p *program, c *catalog.Catalog, source catalog.Source, path string,
 	made func() (body []byte, id string, err error),
@@ -133,44 +132,35 @@ type sendFlags struct {
 }
 
 func (p *program) send() {
-	command := ofCatalog(p, console.Row{
-		Name: "send", Summary: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-		Help: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the " +
-			"public one that\n" +
-			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it " +
-			"with --order.\n" +
-			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
-	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
-		body, unread := p.readFile(in.File)
-		err := errors.Join(unread, oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source),
-			oneOf(samples.Names(), &in.Sample))
-		if err != nil {
-			return sent{}, err
-		}
-		source := c.Sources[in.Source]
-		if body == nil && source.Scheme != samples.Provider {
-			return sent{}, usageError("there is no sample for this source; name a file with -f")
-		}
-		if kind, personal := pii.Detect(pii.UID, in.UID); personal {
-			p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.",
-				kind)
-		}
-		return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
-			if body != nil {
-				return body, "", nil
+	command := ofCatalog(p, console.Row{Name: "send"},
+		func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
+			body, unread := p.readFile(in.File)
+			unknown := oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source)
+			if err := errors.Join(unread, unknown, oneOf(samples.Names(), &in.Sample)); err != nil {
+				return sent{}, err
 			}
-			// The other new ids follow from the event's: another body under an id that is used again would be a
-			// conflict.
-			id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
-			event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
-			event.OrderID = cmp.Or(in.Order, id+"2")
-			return samples.Read(in.Sample, event), id, nil
+			source := c.Sources[in.Source]
+			if body == nil && source.Scheme != samples.Provider {
+				return sent{}, usageError("there is no sample for this source; name a file with -f")
+			}
+			if kind, personal := pii.Detect(pii.UID, in.UID); personal {
+				p.warn("--uid is personal data (%s): it is left out, and the customer is credited.", kind)
+			}
+			return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
+				if body != nil {
+					return body, "", nil
+				}
+				// The other ids follow from the event's: under a repeated id another body would be a conflict.
+				id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
+				event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
+				event.OrderID = cmp.Or(in.Order, id+"2")
+				return samples.Read(in.Sample, event), id, nil
+			})
 		})
-	})
 	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 
-// ofSamples are flags that say what is in a sample: they go without a file.
+// ofSamples excludes the flags of samples beside a file.
 func ofSamples(command *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		command.MarkFlagsMutuallyExclusive("file", name)
@@ -186,55 +176,44 @@ type enqueueFlags struct {
 }
 
 func (p *program) enqueue() {
-	command := ofCatalog(p, console.Row{
-		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without " +
-			"-f a sample with a new id",
-		Help: "The file has a message, an item with what is asked for it, or a list of items: what " +
-			"docs/guides/produce.md describes. The secret is\n" +
-			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat " +
-			"each sample has an id of\n" +
-			"its own; together with --event-id it is the same event each time.",
-	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
-		given, unread := p.readFile(in.File)
-		q, err := queue(c, in.Queue)
-		if err == nil && !q.Enabled {
-			err = fmt.Errorf("the queue %s does not run here", q.ID)
-		}
-		if err = errors.Join(unread, err); err != nil {
-			return sent{}, err
-		}
-		path := "/queues/" + url.PathEscape(q.ID) + "/messages"
-		return in.post(ctx, p, c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
-			if body = given; body == nil {
-				body, id, err = sample(c, q, cmp.Or(in.Type, samples.TypeFor(c, q)), in.EventID, in.Key)
+	command := ofCatalog(p, console.Row{Name: "enqueue"},
+		func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
+			given, unread := p.readFile(in.File)
+			q, err := queue(c, in.Queue)
+			if err == nil && !q.Enabled {
+				err = fmt.Errorf("the queue %s does not run here", q.ID)
 			}
-			if err == nil && in.DeliverAt != "" {
-				body, err = delayed(body, in.DeliverAt)
+			if err = errors.Join(unread, err); err != nil {
+				return sent{}, err
 			}
-			return body, id, err
+			path := "/queues/" + url.PathEscape(q.ID) + "/messages"
+			return in.post(ctx, p, c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
+				if body = given; body == nil {
+					body, id, err = sample(c, q, cmp.Or(in.Type, samples.TypeFor(c, q)), in.EventID, in.Key)
+				}
+				if err == nil && in.DeliverAt != "" {
+					body, err = delayed(body, in.DeliverAt)
+				}
+				return body, id, err
+			})
 		})
-	})
 	ofSamples(command, "type", "key", "event-id")
 }
 
-// sample is a message for a queue. It follows from its id: another one under an id that is used again would
-// be a conflict.
-func sample(
-	c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string,
-) (body []byte, id string, err error) {
+// sample is a message for a queue. It follows from its id: under a repeated id another would be a conflict.
+func sample(c *catalog.Catalog, q catalog.Queue, eventType, id, key string) ([]byte, string, error) {
 	if eventType == "" {
-		return nil, "", usageError(fmt.Sprintf("there is no sample for the queue %s; name a file with -f", q.ID))
+		return nil, "", usageError("there is no sample for the queue %s; name a file with -f", q.ID)
 	}
-	id = cmp.Or(eventID, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
-	body, err = samples.Keyed(c, q, eventType, id, key, time.Now())
+	id = cmp.Or(id, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
+	body, err := samples.Keyed(c, q, eventType, id, key, time.Now())
 	if errors.Is(err, samples.ErrNoKey) {
-		err = usageError(
-			fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
+		err = usageError("--key: a message of the queue %s has no member that its ordering key is made of", q.ID)
 	}
 	return body, id, err
 }
 
-// delayed is a message, or an item with one, that is to be handled at a time, or after a wait.
+// delayed is a message, or an item with one, with its time of delivery: a time, or a wait from now.
 func delayed(message []byte, at string) ([]byte, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if wait, failed := time.ParseDuration(at); failed == nil {
@@ -269,60 +248,55 @@ type tryFlags struct {
 	Read string `json:"-" query:"read" help:"what the provider's API says of it, in a file, where the event reads there"`
 }
 
-// listening says where dev takes a provider's webhooks, and what brings them there.
+// listening says where dev accepts a provider's webhooks, and how to forward them there.
 type listening struct {
 	URL   string   `json:"url"`
 	Steps []string `json:"steps"`
 }
 
 func (p *program) providers() {
-	ofCatalog(p, console.Row{
-		Name:    "providers try",
-		Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
-		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is " +
-			"checked, and nothing is sent.",
-	}, func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
-		of, unknown := in.provider(c)
-		body, unread := p.readFile(in.File)
-		read, err := p.readFile(in.Read)
-		if err = errors.Join(unknown, unread, err); err != nil {
-			return trial, err
-		}
-		if in.Read != "" {
-			body = webhook.Beside(body, read)
-		}
-		made, err := webhook.Try(c, of, body, time.Now)
-		if err != nil {
-			return trial, fmt.Errorf("the webhook would be refused: %w", err)
-		}
-		return *made, nil
-	})
-	ofCatalog(p, console.Row{
-		Name:    "listen",
-		Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
-	}, func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
-		of, err := in.provider(c)
-		if err != nil {
-			return said, err
-		}
-		source, declaration := c.SourceOf(of)
-		if declaration != "" {
-			said.Steps = append(said.Steps, "Add to catalog/sources.yaml, under sources:\n"+declaration)
-		}
-		path := "/webhooks/" + source.Name
-		said.URL = p.env.Webhook + path
-		said.Steps = append(said.Steps,
-			"Start dev with the provider's secret: CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
-			"Have a tunnel of yours lead to "+p.env.Webhook+", such as: cloudflared tunnel --url "+p.env.Webhook)
-		for _, step := range of.Setup {
-			said.Steps = append(said.Steps, strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}",
-				said.URL).Replace(step))
-		}
-		said.Steps = append(said.Steps, "See what came: bin/billhook events ls")
-		p.printf("dev takes the webhooks of %s at %s\n\n", of.Name, said.URL)
-		for i, step := range said.Steps {
-			p.printf("%d. %s\n", i+1, laidOut(step))
-		}
-		return said, nil
-	})
+	ofCatalog(p, console.Row{Name: "providers try"},
+		func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
+			of, unknown := in.provider(c)
+			body, unread := p.readFile(in.File)
+			read, err := p.readFile(in.Read)
+			if err = errors.Join(unknown, unread, err); err != nil {
+				return trial, err
+			}
+			if in.Read != "" {
+				body = webhook.Beside(body, read)
+			}
+			made, err := webhook.Try(c, of, body, time.Now)
+			if err != nil {
+				return trial, fmt.Errorf("the webhook would be refused: %w", err)
+			}
+			return *made, nil
+		})
+	ofCatalog(p, console.Row{Name: "listen"},
+		func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
+			of, err := in.provider(c)
+			if err != nil {
+				return said, err
+			}
+			source, declaration := c.SourceOf(of)
+			if declaration != "" {
+				said.Steps = append(said.Steps, "Add to catalog/sources.yaml, under sources:\n"+declaration)
+			}
+			path := "/webhooks/" + source.Name
+			said.URL = p.env.Webhook + path
+			said.Steps = append(said.Steps,
+				"Start dev with the provider's secret: "+
+					"CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
+				"Have a tunnel of yours lead to "+p.env.Webhook+", such as: cloudflared tunnel --url "+p.env.Webhook)
+			urls := strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}", said.URL)
+			for _, step := range of.Setup {
+				said.Steps = append(said.Steps, urls.Replace(step))
+			}
+			said.Steps = append(said.Steps, "See what came: bin/billhook events ls")
+			p.printf("dev takes the webhooks of %s at %s\n\n", of.Name, said.URL)
+			for i, step := range said.Steps {
+				p.printf("%d. %s\n", i+1, laidOut(step))
+			}
+			return said, nil
+		})
 }

@@ -51,9 +51,11 @@ func leaves(t *testing.T) (all []*cobra.Command) {
 
 func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 	t.Parallel()
+	texts := strings.Count("\n\n"+help, "\n\n# ")
 	for _, command := range leaves(t) {
 		name := nameOf(command)
 		require.NotEmpty(t, command.Short, name)
+		texts -= strings.Count("\n\n"+help, "\n\n# "+name+"\n")
 		command.Flags().VisitAll(func(f *pflag.Flag) {
 			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
 		})
@@ -63,12 +65,13 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 			require.Error(t, command.ValidateArgs([]string{"a", "b", "c"}), name)
 		}
 	}
+	require.Zero(t, texts, "a text in help.txt is of no command")
 }
 
-// notAsked are the commands that the test below leaves out, each with its reason.
+// notAsked are the commands that useAll leaves out, each with its reason.
 var notAsked = map[string]string{
 	"dev":                "it serves until Ctrl-C",
-	"events tail":        "it goes on until Ctrl-C; TestATailPrintsWhatIsNewOrHasChanged runs it",
+	"events tail":        "it goes on until Ctrl-C; TestATailPrintsNewAndChangedEvents runs it",
 	"admin switch":       "it asks Pub/Sub",
 	"admin provision":    "it asks Pub/Sub",
 	"admin doctor":       "it asks Pub/Sub",
@@ -77,14 +80,13 @@ var notAsked = map[string]string{
 	"ledger check-proof": "it reads a file of seals",
 }
 
-// uses are one use of each command that the worker or the webhook service of a test answers, but for those of
-// operations.
+// uses are one use of each command of the program's own that a test's worker or webhook service answers.
 var uses = map[string]string{
 	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
 	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "",
 }
 
-// useOf is a use of an operation's command, with what it has to be given.
+// useOf is a use of an operation's command, with all that is required.
 func useOf(o console.Operation) (words []string) {
 	for _, f := range o.Fields {
 		value := "<" + strings.ReplaceAll(name(f), " ", "-") + ">"
@@ -105,8 +107,8 @@ func useOf(o console.Operation) (words []string) {
 	return words
 }
 
-// useAll runs a use of each command, side by side, against a worker and a webhook service at an address. Each
-// has the flags with besides, and a program that is changed. It gives each output to its check.
+// useAll runs a use of each command, with further flags and a changed program, against a worker and a webhook
+// service at an address, and checks each output.
 func useAll(
 	t *testing.T, server string, with []string,
 	change func(*program), check func(t *testing.T, name, out string, err error),
@@ -119,8 +121,8 @@ func useAll(
 	})
 	for _, command := range leaves(t) {
 		name := nameOf(command)
-		if flag, _, _ := strings.Cut(with[0], "="); notAsked[name] != "" || flag == "--why" &&
-			command.Flag("why") == nil {
+		asksWhy := strings.HasPrefix(with[0], "--why=")
+		if notAsked[name] != "" || asksWhy && command.Flag("why") == nil {
 			continue
 		}
 		given := strings.Fields(uses[name])
@@ -133,9 +135,10 @@ func useAll(
 			}
 		}
 		given = append(strings.Fields(name), given...)
-		for flag, value := range map[string]string{"server": server, "webhook": server, "yes": "true", "wait": "0"} {
+		for _, text := range []string{"server=" + server, "webhook=" + server, "yes=true", "wait=0"} {
+			flag, _, _ := strings.Cut(text, "=")
 			if command.Flag(flag) != nil || command.InheritedFlags().Lookup(flag) != nil {
-				given = append(given, "--"+flag+"="+value)
+				given = append(given, "--"+text)
 			}
 		}
 		t.Run(name, func(t *testing.T) {
@@ -146,15 +149,13 @@ func useAll(
 	}
 }
 
-// fullWorker answers what has one of everything, so that a command asks all that it may ask. Nobody waits for
-// an operation.
+// fullWorker answers with one of everything, so that a command makes all its calls. Operations are over.
 func fullWorker(w http.ResponseWriter, r *http.Request) {
 	answer := `{"progress":"finished","subscription":"pushing"}`
 	switch path := r.URL.Path; {
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/pause"):
 		answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
-	case strings.HasSuffix(path, "/dead-letters/preview"), strings.HasPrefix(path, "/v1/ops/operations/") &&
-		strings.HasSuffix(path, "/preview"):
+	case strings.HasSuffix(path, "/preview"):
 		answer = `{"total":1}`
 	case strings.HasPrefix(path, "/v1/ops/operations/"), strings.HasPrefix(path, "/v1/ops/dead-letters/"):
 		answer = `{"id":"operation","progress":"finished","outcomes":{}}`
@@ -177,13 +178,13 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	nouns, lines := []string{alone}, map[string][]string{}
 	for _, command := range leaves(t) {
 		usage := strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`)
-		name := strings.TrimPrefix(command.CommandPath(), "billhook ")
+		name := nameOf(command)
 		noun, _, has := strings.Cut(name, " ")
-		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(strings.TrimPrefix(usage, "billhook "), noun+" "),
-			command.Short)
+		usage = strings.TrimPrefix(usage, "billhook ")
 		if !has {
-			noun, line = alone, fmt.Sprintf("`%s`: %s", strings.TrimPrefix(usage, "billhook "), command.Short)
+			noun = alone
 		}
+		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(usage, noun+" "), command.Short)
 		if o, asks := asked[name]; asks {
 			line += fmt.Sprintf(" (`%s`)", o.Path)
 			if o.Needs == console.TwoPeople {
@@ -198,17 +199,7 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	}
 	require.Empty(t, asked, "an operation without a command")
 	var page strings.Builder
-	page.WriteString(
-		"# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
-			"`billhook <command> --help` has the flags of each.\n" +
-			"Every command has `-o table|json|csv`, `--wide`, `--server` and `--webhook`; a list has `--watch` and " +
-			"`--out`.\n" +
-			"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers, as OpenAPI 3.1. " +
-			"A change takes\n" +
-			"`--why`, and its route an `Idempotency-Key`: sent again with the same key, it is done once. A command " +
-			"without a route\n" +
-			"calls several, or none. [Reasons](reasons.md) says what a code in an answer means.\n\n" +
-			"| noun | commands of `billhook`: what each does, and its route |\n| --- | --- |\n")
+	page.WriteString(filetest.Read(t, "testdata", "commands.txt"))
 	for _, noun := range nouns {
 		fmt.Fprintf(&page, "| %s | %s |\n", noun, strings.Join(lines[noun], "<br>"))
 	}
@@ -217,20 +208,20 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 
 func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
+	named := regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)")
+	flags := regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`)
 	root, seen := tree(t), 0
 	require.NoError(t, filepath.WalkDir("../..", func(document string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(document) != ".md" || strings.Contains(document, "node_modules") {
 			return err
 		}
-		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").
-			FindAllStringSubmatch(filetest.Read(t, document), -1) {
+		for _, match := range named.FindAllStringSubmatch(filetest.Read(t, document), -1) {
 			// The rest may be arguments, such as the name of a source.
 			command, rest, err := root.Find(strings.Fields(match[1]))
 			require.NoError(t, err, document)
-			require.True(t, len(rest) == 0 || !command.HasSubCommands(), "%s names bin/billhook%s", document, match[1])
-			for _, flag := range regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`).FindAllStringSubmatch(match[2], -1) {
-				require.Contains(t, command.UsageString(), flag[1]+" ", "%s names bin/billhook%s%s", document,
-					match[1], match[2])
+			require.True(t, len(rest) == 0 || !command.HasSubCommands(), "%s names %s", document, match[0])
+			for _, flag := range flags.FindAllStringSubmatch(match[2], -1) {
+				require.Contains(t, command.UsageString(), flag[1]+" ", "%s names %s", document, match[0])
 			}
 			seen++
 		}
@@ -252,7 +243,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	}
 }
 
-func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
+func TestOnlyTheStatus400IsAWrongUse(t *testing.T) {
 	t.Parallel()
 	for status, code := range map[int]int{
 		http.StatusBadRequest: 2, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1,
@@ -276,21 +267,19 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	asked := make(chan string, 2)
 	worker := func(name string) string {
 		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization") +
-				r.Header.Get("Proxy-Authorization")
+			token := r.Header.Get("Authorization") + r.Header.Get("Proxy-Authorization")
+			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + token
 			answering(`{}`)(w, r)
 		}))
 	}
-	environment := map[string]string{
-		"BILLHOOK_SERVER": worker("environment"), "OPS_OPERATOR": "ada", "OPS_TOKEN": "token",
-	}
+	environment := map[string]string{"OPS_OPERATOR": "ada", "OPS_TOKEN": "token"}
+	environment["BILLHOOK_SERVER"] = worker("environment")
 	succeeds(t, environment, "queues", "ls")
 	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
 	succeeds(t, environment, "queues", "ls", "--server", worker("flag"))
 	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
 	succeeds(t, map[string]string{"BILLHOOK_SERVER": worker("proxy"), "IAP_TOKEN": "signed"}, "queues", "ls")
-	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked,
-		"the proxy takes its token, and the API gets none")
+	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked, "the token is for the proxy alone")
 }
 
 func TestTheShellCompletesValues(t *testing.T) {
@@ -298,11 +287,10 @@ func TestTheShellCompletesValues(t *testing.T) {
 	queue := catalogtest.Shipped().Queues[0].ID
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{
-			"/v1/ops/events": `{"items":[{"event_id":"e-7","queue":"q","status":"FAILED"}]}`,
-			"/v1/ops/operations": `{"items":[{"id":"op-7","kind":"replay","filter":{"queue":"q"},` +
-				`"progress":"running"}]}`,
-			"/v1/ops/endpoints": `{"items":[{"id":"partner-7","state":"enabled"}]}`,
-			"/v1/ops/products":  `{"items":[{"id":"new-product"}]}`,
+			"/v1/ops/events":     `{"items":[{"event_id":"e-7","queue":"q","status":"FAILED"}]}`,
+			"/v1/ops/operations": `{"items":[{"id":"op-7","kind":"replay","filter":{"queue":"q"}}]}`,
+			"/v1/ops/endpoints":  `{"items":[{"id":"partner-7","state":"enabled"}]}`,
+			"/v1/ops/products":   `{"items":[{"id":"new-product"}]}`,
 		}[r.URL.RequestURI()]
 		if !known {
 			w.WriteHeader(http.StatusNotFound)

@@ -73,6 +73,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/journal/periods/{":   {period},
 		"/ops/stock/{":             {samples.Product},
 		"/ops/runbooks/{":          {"dead-letters"},
+		"/ops/reasons/{":           {"unknown_product"},
 	}
 	const of = "/ops/operations/{"
 	for _, op := range operations.Items {

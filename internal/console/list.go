@@ -31,21 +31,21 @@ type List[T any] struct {
 	Continued
 }
 
-// Continued is the part of an answer that says where the list in it goes on.
+// Continued is the part of an answer that says where its list goes on.
 type Continued struct {
-	// Next is the parameter page for what is behind; empty: there is nothing.
+	// Next is the parameter page for the next page; empty: this is the last.
 	Next string `json:"next"`
-	// Behind is the place behind which it goes on; zero: it does not. Next is made of it.
+	// Behind is the cursor that Next is made of; zero: this is the last page.
 	Behind store.Cursor `json:"-"`
 }
 
-// OwnedList asks for a list of what is a tenant's.
+// OwnedList asks for a list of a tenant's things.
 type OwnedList struct {
 	Owned
 	Page
 }
 
-// ListOf is the page of these items, and next is where the page behind it begins; zero: it is the last.
+// ListOf is the page of these items. next is where the next page begins; zero: this is the last.
 func ListOf[T any](items []T, next store.Cursor) List[T] {
 	if items == nil {
 		items = []T{}
@@ -53,7 +53,7 @@ func ListOf[T any](items []T, next store.Cursor) List[T] {
 	return List[T]{items, Continued{Behind: next}}
 }
 
-// Listed is ListOf of what a read of a page has returned.
+// Listed is ListOf for the results of a read.
 func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 	return ListOf(items, next), err
 }
@@ -61,7 +61,7 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 func (List[T]) item() reflect.Type { return reflect.TypeFor[T]() }
 
 // page reads the token of a request for a list. It refuses one of another list or of other filters. A token
-// grants nothing: whoever makes one up sees what they could have asked for.
+// grants nothing: a forged one shows what its sender could have asked for.
 func (o Operation) page(in Input, request reflect.Value) error {
 	page := partOf[Page](request)
 	if page == nil || page.Token == "" {
@@ -69,8 +69,8 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
 	parts, times := strings.SplitN(string(raw), "|", 5), [3]time.Time{}
-	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) &&
-		parts[4] != ""
+	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5
+	ok = ok && parts[0] == o.fingerprint(in) && parts[4] != ""
 	for i := 0; ok && i < len(times); i++ {
 		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
 		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
@@ -81,24 +81,24 @@ func (o Operation) page(in Input, request reflect.Value) error {
 		return Refuse(Malformed, "page_invalid",
 			"This page token is not of this list with these filters; start again without one.")
 	}
-	page.After = store.Cursor{At: at, ID: parts[4]} // The store judges the id.
+	page.After = store.Cursor{At: at, ID: parts[4]} // the store checks the id
 	span.Since, span.Until = Moment{since}, Moment{until}
 	return nil
 }
 
-// next has an answer say the token of the page behind it. The span of time stays that of the first page, from
-// which ages count.
+// next sets the token of the next page. The span of time stays that of the first page, where ages count from.
 func (o Operation) next(in Input, request, answer reflect.Value) {
 	part, span := partOf[Continued](answer), cmp.Or(partOf[Span](request), &Span{})
 	if part == nil || part.Behind.IsZero() {
 		return
 	}
 	at, since, until := part.Behind.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro()
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), at, since, until, part.Behind.ID)
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.fingerprint(in), at, since, until, part.Behind.ID)
 	part.Next = base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-func (o Operation) print(in Input) string {
+// fingerprint is that of a list and its filters.
+func (o Operation) fingerprint(in Input) string {
 	filters := url.Values{}
 	for name, given := range in.Query {
 		if name != "page" && name != "limit" {
@@ -109,7 +109,7 @@ func (o Operation) print(in Input) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// partOf is the struct of a type that a request or an answer embeds; nil: it embeds none.
+// partOf is the struct of type T that a request or an answer embeds; nil: it embeds none.
 func partOf[T any](whole reflect.Value) (part *T) {
 	if whole.Kind() == reflect.Struct {
 		if field := whole.FieldByName(reflect.TypeFor[T]().Name()); field.IsValid() {
@@ -119,7 +119,7 @@ func partOf[T any](whole reflect.Value) (part *T) {
 	return part
 }
 
-// AllOr is the state that a list is of; empty: of any, where the request says all.
+// AllOr is the state that a list is filtered by; empty, for any, where the request says all.
 func AllOr[S ~string](state string) S {
 	if state == "all" {
 		return ""

@@ -29,36 +29,35 @@ const (
 	Act
 	// Reason is a change: the request has a member why, which the audit keeps beside who.
 	Reason
-	// TwoPeople is a change that a second person ends, each known by name: a shared token names nobody. Who was
-	// the first is what the change is about, and the operation refuses them with audit.TwoPeople.
+	// TwoPeople is a change that a second person completes, both known by name: a shared token names nobody.
+	// The operation itself refuses the first person, with audit.TwoPeople.
 	TwoPeople
 )
 
 // Row declares an operation.
 type Row struct {
-	// Name is a noun and a verb, such as "stock set", or a single word, such as "status". The command is called
-	// so.
+	// Name is that of the command: a noun and a verb, such as "stock set", or one word, such as "status".
 	Name string
 	// Path is the route: method and pattern, such as "PUT /v1/ops/stock/{id}".
 	Path string
-	// Summary is one sentence that begins with a verb. Help says more to who asks for it.
+	// Summary is one sentence that begins with a verb. Help says more.
 	Summary, Help string
 	Needs         Needs
-	// Before names the operation that shows what a change is about: people see its answer before they confirm.
+	// Before names the operation whose answer people see before they confirm a change.
 	Before string
-	// Follow names the operation that a command asks next, until its answer, a Followed, has ended.
+	// Follow names the operation that a command repeats until its answer, a Followed, has ended.
 	Follow string
 	// Beside names the operations with the same path parameters whose answers a page shows below this one's.
 	Beside []string
 	// Created: the answer is a new thing, with the status 201.
 	Created bool
-	// Once: the answer is shown where it was asked for, and nowhere else, such as a secret.
+	// Once: the answer, such as a secret, is shown to its caller once and kept nowhere.
 	Once bool
 	// Body is the largest body of a request, in bytes; 0: 64 KiB.
 	Body int64
-	// Empty says of a list without items what would be in it, and how it gets there.
+	// Empty is shown for an empty list: what would be in it, and how it gets there.
 	Empty string
-	// Errors are how its errors are answered; any other means that the store did not answer.
+	// Errors are the answers to its errors; any other error means that the store did not answer.
 	Errors []Refusal
 }
 
@@ -83,8 +82,8 @@ func New[Request, Answer any](
 ) Operation {
 	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
 	if o.Needs == TwoPeople {
-		o.Help = strings.TrimSpace(o.Help +
-			" It takes two people, each with an identity of their own: a shared token is nobody's.")
+		const both = " It takes two people, each with an identity of their own: a shared token is nobody's."
+		o.Help = strings.TrimSpace(o.Help + both)
 	}
 	var found bool
 	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" {
@@ -111,7 +110,7 @@ func New[Request, Answer any](
 		panic("console: a change embeds Change, and nothing else does: " + row.Name)
 	}
 	o.do = func(ctx context.Context, by audit.Author, in Input, request reflect.Value) (any, error) {
-		answer, err := do(ctx, by, request.Interface().(Request)) //nolint:forcetypeassert // It was made of this type.
+		answer, err := do(ctx, by, request.Interface().(Request)) //nolint:forcetypeassert // made of it
 		if err != nil {
 			return nil, err
 		}
@@ -128,11 +127,13 @@ func (o Operation) Noun() string { noun, _, _ := strings.Cut(o.Name, " "); retur
 func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); return verb }
 
 // Field is the field of a name; zero: there is none.
-func (o Operation) Field(name string) (found Field) {
-	if i := slices.IndexFunc(o.Fields, func(f Field) bool { return f.Name == name }); i >= 0 {
-		found = o.Fields[i]
+func (o Operation) Field(name string) Field {
+	for _, f := range o.Fields {
+		if f.Name == name {
+			return f
+		}
 	}
-	return found
+	return Field{}
 }
 
 // Field is one part of a request.
@@ -144,11 +145,9 @@ type Field struct {
 	// OneOf are the only values; none: any. Standard is what holds where it is left out.
 	OneOf    []string
 	Standard string
-	// Expects names the member of Before's answer that this one repeats: somebody else's change meanwhile is
-	// seen.
+	// Expects names the member of Before's answer that this one repeats, to detect another person's change.
 	Expects string
-	// Argument: a command takes it without the name of a flag, as what stands in the path. Called is its name
-	// there.
+	// Argument: a command takes it as an argument, not as a flag. Called is its name there.
 	Argument bool
 	Called   string
 	Type     reflect.Type
@@ -160,7 +159,7 @@ type Field struct {
 // In is where a field stands.
 type In string
 
-// The places of a field.
+// Where a field may stand.
 const (
 	InPath  In = "path"
 	InQuery In = "query"
@@ -175,6 +174,7 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 			index: s.Index, Rules: s.Tag.Get("validate"),
 		}
 		f.Called, f.Argument = s.Tag.Lookup("arg")
+		f.Argument = f.Argument || s.Tag.Get("path") != ""
 		body, _, _ := strings.Cut(s.Tag.Get("json"), ",")
 		switch path, query := s.Tag.Get("path"), s.Tag.Get("query"); {
 		case path != "":
@@ -188,8 +188,7 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 		}
 		values, _ := f.Rule("oneof")
 		_, required := f.Rule("required")
-		f.OneOf, f.Required, f.Argument = strings.Fields(values), required || f.In == InPath, f.Argument ||
-			f.In == InPath
+		f.OneOf, f.Required = strings.Fields(values), required || f.In == InPath
 		if f.Type.Kind() == reflect.Pointer {
 			f.Type = f.Type.Elem()
 		}
@@ -203,17 +202,15 @@ type Column struct {
 	Label, Name string
 	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
-	// ID: nobody has chosen its values, and Find knows them by their beginnings.
+	// ID: its values are generated, and the beginning of one finds it.
 	ID bool
-	// Address: it is an address of the API, which a table has as the command that asks for it, and a page as a
-	// link.
+	// Address: it is an address of the API; a table shows it as a command, and a page as a link.
 	Address bool
 	// Link is the noun whose page the value leads to; empty: none.
 	Link string
 	// Inside are the columns of a list within; none: it is a value.
 	Inside []Column
-	// Block: its text has lines of its own, such as a payload. What has one is shown by itself, and never in a
-	// table.
+	// Block: its text has several lines, such as a payload, and is never shown in a table.
 	Block bool
 
 	index []int
@@ -224,9 +221,8 @@ type Column struct {
 }
 
 // columnsOf reads tags `show:"Label,less"`; `show:"*"` takes the columns of the struct within. A list within
-// is a table of its own, and with the option brief also a value of an item of a list. An amount in minor
-// units is tagged `in:"<its currency's field>"`; the currency stands behind it, unless that is a column of
-// its own.
+// is a table of its own; with the option brief it is also shown as a value in a list. An amount in minor
+// units is tagged `in:"<its currency's field>"`; the currency follows it, unless it has a column of its own.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -292,8 +288,8 @@ func (c Column) Text(of any) string {
 	return strings.TrimSpace(money.Text(v.Int(), currency) + " " + currency)
 }
 
-// Member is the member of an answer, or of an item of a list, that has the name in JSON, such as id or
-// filter.queue, as a request may repeat it; empty: none has.
+// Member is the value of a member by its name in JSON, such as id or filter.queue, as a request may repeat
+// it; empty: there is none.
 func Member(of any, name string) string {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	if v.Kind() != reflect.Struct {
@@ -318,7 +314,7 @@ func Member(of any, name string) string {
 	return ""
 }
 
-// Columns are what is shown of a type, by its tags.
+// Columns are those of a type, by its tags.
 func Columns[T any]() []Column { return columnsOf(reflect.TypeFor[T]()) }
 
 // Blocks reports whether one of the columns is a block.
@@ -354,16 +350,15 @@ func NewCatalog(all ...[]Operation) *Catalog {
 
 // Find returns the operation of a name, and reports whether there is one.
 func (c *Catalog) Find(name string) (Operation, bool) {
-	i, found := slices.BinarySearchFunc(c.Operations, name, func(o Operation, name string) int {
-		return cmp.Compare(o.Name, name)
-	})
-	if !found {
-		return Operation{}, false
+	for _, o := range c.Operations {
+		if o.Name == name {
+			return o, true
+		}
 	}
-	return c.Operations[i], true
+	return Operation{}, false
 }
 
-// At returns the look that an address of the API asks for, with its input.
+// At returns the operation that an address of the API calls by GET, with its input.
 func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
 	path, query, _ := strings.Cut(address, "?")
 	given := strings.Split(path, "/")
@@ -385,8 +380,8 @@ func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
 	return Operation{}, Input{}, false
 }
 
-// Call reads the request and calls the operation for a caller who was let in. The answer is a value of the
-// operation's answer type. The error is one that Refusal knows, or says that the store has failed.
+// Call decodes the request and calls the operation for an authorized caller. The answer is a value of the
+// operation's answer type. The error is one that Refusal knows, or means that the store has failed.
 func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, error) {
 	request, err := o.decode(in)
 	if err == nil && o.Needs == TwoPeople {

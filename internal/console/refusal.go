@@ -9,7 +9,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Kind is what a refusal means for who asked.
+// Kind is what a refusal means for the caller.
 type Kind int
 
 // The kinds, by the status that HTTP has for them.
@@ -24,11 +24,10 @@ const (
 
 // Refusal is how an error is answered. Its texts repeat nothing of the request.
 type Refusal struct {
-	// Of is the error that is answered so, or an error that it wraps; nil: the refusal is returned itself.
+	// Of is the error, or one that it wraps; nil: the refusal itself is the error.
 	Of   error
 	Kind Kind
-	// Code is for programs. Detail says what the caller can do; empty: what the error's own text says behind
-	// that of Of, or of the refusal that it wraps. The text then is ours.
+	// Code is for programs. Detail says what the caller can do; empty: the error's own text without that of Of.
 	Code, Detail string
 }
 
@@ -39,7 +38,7 @@ func Refuse(kind Kind, code, detail string) *Refusal {
 
 func (r *Refusal) Error() string { return "refused: " + r.Code }
 
-// Refusal is how the operation answers an error; nil: nobody declared how, and so the store has failed.
+// Refusal is how the operation answers an error; nil: no answer is declared, so the store has failed.
 func (o Operation) Refusal(err error) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return r.in(r, err)
@@ -52,7 +51,7 @@ func (o Operation) Refusal(err error) *Refusal {
 	return nil
 }
 
-// in is the refusal with the detail that it has, or that it gets, in an error that wraps known.
+// in is the refusal with its detail, else with the text of an error that wraps known.
 func (r Refusal) in(known, err error) *Refusal {
 	if r.Detail == "" {
 		r.Detail = strings.TrimPrefix(err.Error(), known.Error()+": ")
@@ -63,26 +62,15 @@ func (r Refusal) in(known, err error) *Refusal {
 // shared are the errors that any operation may return.
 var shared = []Refusal{
 	{Of: audit.ErrInvalid, Kind: Refused, Code: "refused", Detail: ""},
+	{audit.ErrChanged, Conflict, "changed", "Somebody has changed it meanwhile; look at it again."},
+	{audit.ErrNoIdentity, Forbidden, "identity_needed", "This takes two people, each " +
+		"with an identity of their own: that of Identity-Aware Proxy, one of OPS_ALLOW, or beside emulators and " +
+		"stand-ins a name without a token. A token says nothing about who holds it."},
 	{
-		Of: audit.ErrChanged, Kind: Conflict, Code: "changed",
-		Detail: "Somebody has changed it meanwhile; look at it again.",
+		audit.ErrSamePerson, Refused, "second_person_needed",
+		"You have begun this: somebody else has to approve it.",
 	},
-	{
-		Of: audit.ErrNoIdentity, Kind: Forbidden, Code: "identity_needed", Detail: "This takes two people, each " +
-			"with an identity of their own: that of Identity-Aware Proxy, one of OPS_ALLOW, or beside emulators and " +
-			"stand-ins a name without a token. A token says nothing about who holds it.",
-	},
-	{
-		Of: audit.ErrSamePerson, Kind: Refused, Code: "second_person_needed",
-		Detail: "You have begun this: somebody else has to approve it.",
-	},
-	{
-		Of: store.ErrBusy, Kind: Conflict, Code: "busy",
-		Detail: "Others have changed it at the same time; look at it again.",
-	},
+	{store.ErrBusy, Conflict, "busy", "Others have changed it at the same time; look at it again."},
 	{Of: store.ErrAmbiguous, Kind: Malformed, Code: "id_ambiguous", Detail: ""},
-	{
-		Of: store.ErrInvalid, Kind: Malformed, Code: "page_invalid",
-		Detail: "The page is the next of an earlier answer.",
-	},
+	{store.ErrInvalid, Malformed, "page_invalid", "The page is the next of an earlier answer."},
 }

@@ -30,9 +30,8 @@ type Change struct {
 // By is the change as its caller asks for it.
 func (c Change) By(who audit.Author) audit.Change { return audit.Change{Who: who, Why: c.Why} }
 
-// Edit is the part of a request for a change of a record that the operation Before shows. The answer of that
-// has a member version; a change that expects it is refused where somebody else has changed the record
-// meanwhile.
+// Edit is the part of a request to change a record that the operation Before shows, at a version: the change
+// is refused where the record has another one by then.
 type Edit struct {
 	Change
 	Expect *store.Version `json:"expect" expects:"version" help:"the version that was seen; 0: none was there. Refused if it is another one now"`
@@ -52,7 +51,7 @@ type Span struct {
 // Moment is a time that may be given as an age. It is whole microseconds, as the store's are.
 type Moment struct{ time.Time }
 
-// maxAge bounds an age: longer is a slip of the pen.
+// maxAge bounds an age: a longer one is a mistake.
 const maxAge = 10 * 366 * 24 * time.Hour
 
 func momentOf(text string, now time.Time) (Moment, error) {
@@ -72,7 +71,7 @@ func momentOf(text string, now time.Time) (Moment, error) {
 	return Moment{now.Add(-age).UTC().Truncate(time.Microsecond)}, nil
 }
 
-// Owned is the part of a request that says whose the thing is.
+// Owned is the part of a request that names the tenant.
 type Owned struct {
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" default:"default" help:"the tenant, where messages name one"`
 }
@@ -81,16 +80,15 @@ type Owned struct {
 var rules = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	for name, shape := range shapes {
-		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool {
-			return shape.holds(f.Field().String())
-		}); err != nil {
+		holds := func(f validator.FieldLevel) bool { return shape.holds(f.Field().String()) }
+		if err := v.RegisterValidation(name, holds); err != nil {
 			panic(err)
 		}
 	}
 	return v
 }()
 
-// shapes are the rules of our own for a text, with what each says that it is.
+// shapes are our own rules for texts, each with a description.
 var shapes = map[string]struct {
 	is    string
 	holds func(text string) bool
@@ -106,12 +104,12 @@ var shapes = map[string]struct {
 	}},
 }
 
-// Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
+// Input is a request before it is decoded, whether it came by HTTP, a form or a command line.
 type Input struct {
 	Path  map[string]string
 	Query url.Values
 	Body  []byte
-	// Now is when it is asked. Ages count from then.
+	// Now is the time of the request. Ages count from then.
 	Now time.Time
 }
 
@@ -127,17 +125,17 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 		if f.In == InBody || text == "" {
 			continue
 		}
-		if i := slices.IndexFunc(f.OneOf, func(value string) bool {
-			return strings.EqualFold(value, text)
-		}); i >= 0 {
-			text = f.OneOf[i]
+		for _, value := range f.OneOf {
+			if strings.EqualFold(value, text) {
+				text = value
+			}
 		}
 		if err := set(request.FieldByIndex(f.index), text, in.Now); err != nil {
 			return request, f.refused(err.Error())
 		}
 	}
-	if span := partOf[Span](request); span != nil && !span.Until.IsZero() &&
-		!span.Since.Before(span.Until.Time) {
+	span := cmp.Or(partOf[Span](request), &Span{})
+	if !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
 		return request, Refuse(Malformed, "since_invalid", "The parameter since is before until.")
 	}
 	for _, f := range o.Fields {
@@ -164,8 +162,8 @@ func (o Operation) known(query url.Values) error {
 	for name, given := range query {
 		switch {
 		case !slices.Contains(names, name):
-			return Refuse(Malformed, "parameter_unknown",
-				"This takes "+strings.Join(names, ", ")+" and no other parameter.")
+			only := "This takes " + strings.Join(names, ", ") + " and no other parameter."
+			return Refuse(Malformed, "parameter_unknown", only)
 		case len(given) != 1 || given[0] == "":
 			return Refuse(Malformed, "parameter_invalid", "Give each parameter once, with a value.")
 		}
@@ -173,7 +171,7 @@ func (o Operation) known(query url.Values) error {
 	return nil
 }
 
-// body refuses names that are unknown or there twice: another reader may take the other one of two.
+// body refuses unknown and repeated members: of two, another reader may take the other one.
 func (o Operation) body(body []byte, into reflect.Value) error {
 	names := o.names(InBody)
 	if names == nil {
@@ -193,15 +191,15 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		}
 	}
 	for _, f := range o.Fields {
-		if v := into.FieldByIndex(f.index); f.In == InBody && f.Required &&
-			v.Kind() == reflect.Pointer && v.IsNil() {
+		v := into.FieldByIndex(f.index)
+		if f.In == InBody && f.Required && v.Kind() == reflect.Pointer && v.IsNil() {
 			return malformed
 		}
 	}
 	return nil
 }
 
-// refused says what the field must be: by its rule, else as given.
+// refused says what the field must be: by its rule, else otherwise.
 func (f Field) refused(otherwise string) *Refusal {
 	is := f.Name + " is " + cmp.Or(f.rule(), otherwise) + "."
 	if f.In == InBody {
@@ -220,7 +218,7 @@ func (f Field) Rule(name string) (value string, has bool) {
 	return "", false
 }
 
-// rule says what the field's rules take; empty: anything of its type.
+// rule describes what the field's rules accept; empty: anything of its type.
 func (f Field) rule() string {
 	for name, shape := range shapes {
 		if _, has := f.Rule(name); has {
@@ -267,9 +265,8 @@ func set(into reflect.Value, text string, now time.Time) error {
 		}
 		into.SetBool(b)
 	case into.Kind() == reflect.Slice:
-		into.Set(reflect.ValueOf(strings.FieldsFunc(text, func(r rune) bool {
-			return r == ',' || unicode.IsSpace(r)
-		})))
+		separates := func(r rune) bool { return r == ',' || unicode.IsSpace(r) }
+		into.Set(reflect.ValueOf(strings.FieldsFunc(text, separates)))
 	default:
 		panic("console: a text cannot become a " + into.Type().String())
 	}
@@ -285,10 +282,9 @@ func (f Field) Typed() bool {
 	return moment || (f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Map)
 }
 
-// Check reports what is wrong with a text for the field; nil: its type and its rules take it. An empty text
-// is left out.
+// Check reports what is wrong with a text for the field; nil: nothing. An empty text leaves the field out.
 func (f Field) Check(text string) error {
-	value := reflect.New(f.Type) // there, whatever it points to: a rule that the field is required holds
+	value := reflect.New(f.Type) // a pointer that is set, so that the rule required holds
 	err := set(value.Elem(), text, time.Time{}.Add(maxAge))
 	if err != nil || text == "" || rules.Var(value.Interface(), f.Rules) == nil {
 		return err
@@ -296,9 +292,8 @@ func (f Field) Check(text string) error {
 	return errors.New(cmp.Or(f.rule(), "another value"))
 }
 
-// Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can
-// type the text is JSON. Where get reports that a field is not there it is left out. The error says which
-// text is wrong.
+// Input makes the input of an operation from the texts of a form or a command line; where a value cannot be
+// typed, the text is JSON. The error names the text that is wrong.
 func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, err error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {

@@ -13,8 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty
-// is empty.
+// Text is a value as tables and pages show it. A moment is in UTC to the second; an empty value is empty.
 func Text(v reflect.Value) string {
 	if v = reflect.Indirect(v); !v.IsValid() {
 		return ""
@@ -60,10 +59,10 @@ func Stamp(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// Seconds is a length of time, which people see in its two largest units, such as 3h 12m.
+// Seconds is a duration, shown in its two largest units, such as 3h 12m.
 type Seconds int64
 
-// SecondsOf is a length of time in whole seconds; what another clock has from the future is none.
+// SecondsOf is a duration in whole seconds; a negative one, by another clock, is 0.
 func SecondsOf(d time.Duration) Seconds { return max(0, Seconds(d.Seconds())) }
 
 func (s Seconds) String() string {
@@ -87,8 +86,7 @@ func pairs[V any](of map[string]V) string {
 	return strings.Join(parts, ", ")
 }
 
-// Notes are the sentences that an answer, or an item of a list, has to say beside its columns: those of its
-// method Notes() []string.
+// Notes are the sentences of an answer or an item beside its columns: those of its method Notes() []string.
 func Notes(of any) []string {
 	if n, ok := of.(interface{ Notes() []string }); ok {
 		return n.Notes()
@@ -96,14 +94,14 @@ func Notes(of any) []string {
 	return nil
 }
 
-// Alerts reports whether an answer, or an item of a list, needs somebody: what its method Alerts() bool says.
+// Alerts reports whether an answer or an item needs a person: what its method Alerts() bool says.
 func Alerts(of any) bool {
 	a, ok := of.(interface{ Alerts() bool })
 	return ok && a.Alerts()
 }
 
-// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure()
-// string, which is empty where nothing is.
+// Failure is the error that a command ends with, by its answer's method Failure() string; nil where it is
+// empty.
 func Failure(of any) error {
 	if f, ok := of.(interface{ Failure() string }); ok && f.Failure() != "" {
 		return errors.New(f.Failure())
@@ -111,22 +109,21 @@ func Failure(of any) error {
 	return nil
 }
 
-// Followed is an answer about something that goes on behind it.
+// Followed is an answer about something that still runs.
 type Followed interface {
 	// Stands says how far it is, and reports whether it goes on.
 	Stands() (line string, goesOn bool)
-	// Missed is what has not become as it was asked for; nil: all has.
+	// Missed says what was not done as requested; nil: all was.
 	Missed() error
 }
 
-// Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of
-// the same type, and returns the parameter page of the request for the part behind it; empty: it is the last.
+// Parted is an answer that may come in parts. Join adds the earlier parts, a pointer of the same type, and
+// returns the parameter page for the next part; empty: this is the last.
 type Parted interface {
 	Join(before any) (page string)
 }
 
-// Allows reports whether a verb makes sense for an answer as it stands: what its method Allows(verb) bool
-// says, else it does.
+// Allows reports whether a verb makes sense for an answer: what its method Allows(verb) bool says, else true.
 func Allows(of any, verb string) bool {
 	a, ok := of.(interface{ Allows(verb string) bool })
 	return !ok || a.Allows(verb)

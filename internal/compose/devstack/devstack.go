@@ -53,8 +53,7 @@ const (
 type Config struct {
 	Catalog   *catalog.Catalog
 	ProjectID string
-	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one
-	// installation.
+	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. The stand-ins hold one alone.
 	Installation string
 	// Secrets of each source by its name, and the key of its provider's API where there is one.
 	Secrets map[string][]string
@@ -155,13 +154,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store := s.Store
-	if config.WrapStore != nil {
-		store = config.WrapStore(store)
-	}
-	publisherOf := config.WrapPublisher
-	if publisherOf == nil {
-		publisherOf = func(_ string, p contract.Publisher) contract.Publisher { return p }
+	store := config.wrapped(s.Store)
+	if config.WrapPublisher == nil {
+		config.WrapPublisher = func(_ string, p contract.Publisher) contract.Publisher { return p }
 	}
 	targets, err := s.targets(ctx, config)
 	if err != nil {
@@ -173,12 +168,11 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		backlogs = s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher),
-		Authenticator: verifier,
-		Access:        access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs,
-		Broker:        backlogs,
-		Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
-		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Catalog: config.Catalog, Targets: targets, Store: store,
+		Publisher:     config.WrapPublisher("worker", publisher),
+		Authenticator: verifier, Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
+		Backlogs: backlogs, Broker: backlogs, Subscriptions: s.subscriptions, Switch: s.subscriptions,
+		Doctor: s.doctor, Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: config.Handlers, PrivateEndpoints: true, Environment: "dev",
 	})
 	if err != nil {
@@ -186,26 +180,18 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	workerService.Start()
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
-	webhookService, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute,
-		Publisher: publisherOf("webhook", publisher),
-		UID:       webhook.UIDs(s.Store, time.Now), Points: products.NewReader(s.Store, config.Catalog.Products,
-			time.Now).Points, Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-		Store: store, Blocks: s.Store,
-	})
+	webhookService, err := s.webhook(config, store, config.WrapPublisher("webhook", publisher), webhookMetrics)
 	if err != nil {
 		return err
 	}
-	server := serve.Server{
-		Name: "webhook", Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second), ReadTimeout: 20 * time.Second,
-	}
+	server := serve.Server{Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second)}
+	server.Name, server.ReadTimeout = "webhook", 20*time.Second
 	if _, err = s.run(ctx, life, server, webhookListener, webhookService, webhookMetrics); err != nil {
 		return err
 	}
 	server.Name, server.ReadTimeout = "worker", time.Minute
-	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService,
-		workerMetrics); err != nil {
+	s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService, workerMetrics)
+	if err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -220,6 +206,25 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	return nil
 }
 
+func (c Config) wrapped(s store.Store) store.Store {
+	if c.WrapStore == nil {
+		return s
+	}
+	return c.WrapStore(s)
+}
+
+func (s *Stack) webhook(
+	config Config, store store.Store, publisher contract.Publisher, m *telemetry.Metrics,
+) (*webhook.Service, error) {
+	worth := products.NewReader(s.Store, config.Catalog.Products, time.Now)
+	return webhook.New(webhook.Config{
+		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute,
+		Publisher: publisher, PublishTimeout: 5 * time.Second, Store: store, Blocks: s.Store,
+		UID: webhook.UIDs(s.Store, time.Now), Points: worth.Points, Log: config.Log, Metrics: m,
+		Now: time.Now, Release: serve.BuildOf().Release(config.Catalog.Hash()),
+	})
+}
+
 // PortError says which port of a Config could not be opened: "webhook", "worker" or "service".
 type PortError struct {
 	Of  string
@@ -231,8 +236,7 @@ func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
 // Unwrap is the reason; see serve.Listen.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// listen opens a port on loopback until Close, when its server may have closed it already. of names a port of
-// the Config.
+// listen opens a port on loopback until Close. of is that of a PortError; empty: none.
 func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
 	switch {
@@ -283,8 +287,8 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	}
 	var standIn http.Handler = s.Service
 	if len(known.Secrets) > 0 {
-		if s.Gateway, err = standin.NewGateway(
-			standin.ServiceConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
+		gateway := standin.ServiceConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}
+		if s.Gateway, err = standin.NewGateway(gateway); err != nil {
 			return nil, err
 		}
 		standIn = s.Gateway.Before(s.Service)
@@ -326,15 +330,14 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 }
 
 func (s *Stack) run(
-	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler,
-	metrics *telemetry.Metrics,
+	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler, m *telemetry.Metrics,
 ) (metricsURL string, err error) {
 	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {
 		return "", err
 	}
 	server.Handler, server.Longest, server.Draining = h, h.Longest(), h.Drain
-	s.services.Go(func() error { return server.RunWithMetrics(life, on, metrics.Handler(), metricsListener) })
+	s.services.Go(func() error { return server.RunWithMetrics(life, on, m.Handler(), metricsListener) })
 	return urlOf(metricsListener), nil
 }
 

@@ -28,9 +28,8 @@ func (s *Stack) standIns(
 		return "", tokens, err
 	}
 	s.serveStandIn(keys, issuer)
-	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool {
-		return !q.Enabled
-	})
+	off := func(q catalog.Queue) bool { return !q.Enabled }
+	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), off)
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
 		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(),
@@ -51,9 +50,9 @@ func (s *Stack) standIns(
 		return "", tokens, err
 	}
 	s.closers, s.Store = append(s.closers, store.Close), store
-	return s.Broker.Addr(), auth.Config{
-		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys),
-	}, nil
+	tokens = auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount}
+	tokens.KeysURL = urlOf(keys)
+	return s.Broker.Addr(), tokens, nil
 }
 
 func (s *Stack) emulators(
@@ -64,15 +63,13 @@ func (s *Stack) emulators(
 		return "", tokens, err
 	}
 	s.closers = append(s.closers, pubSub.Stop, database.Stop)
-	to := pubsub.Target{
-		Names:       pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation},
-		PushBaseURL: s.WorkerURL, Emulator: true,
-	}
-	if _, err := pubsub.Provision(ctx, config.Catalog, to,
-		pubsub.EmulatorOptions(pubSub.Addr())...); err != nil {
+	names := pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}
+	to := pubsub.Target{Names: names, PushBaseURL: s.WorkerURL, Emulator: true}
+	options := pubsub.EmulatorOptions(pubSub.Addr())
+	if _, err := pubsub.Provision(ctx, config.Catalog, to, options...); err != nil {
 		return "", tokens, err
 	}
-	subscriptions, err := pubsub.NewSwitch(life, to, pubsub.EmulatorOptions(pubSub.Addr())...)
+	subscriptions, err := pubsub.NewSwitch(life, to, options...)
 	if err != nil {
 		return "", tokens, err
 	}

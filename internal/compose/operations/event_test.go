@@ -51,21 +51,21 @@ func delayedLane(id string, due time.Time) store.Write {
 		map[string]any{"newest": id + "-2", "due_at": due, "stays": true, "queue": "orders"})
 }
 
-// placed is a place that an event waits in, as text. Ids that are made at random are counted.
+// placed describes a place where an event waits. Random ids are counted.
 func placed(s events.Spot) string {
 	text := fmt.Sprintf("%s of %s since %s", s.Place, s.Queue, s.Since.Sub(at))
 	if !s.Until.IsZero() {
 		text += " until " + s.Until.Sub(at).String()
 	}
 	if len(s.DeadLetters) > 0 || s.Operation != "" {
-		text += fmt.Sprintf(", %d letters, %d operations", len(s.DeadLetters), len(strings.Fields(s.Operation)))
+		text += fmt.Sprintf(", %d dead letters, %d operations", len(s.DeadLetters),
+			len(strings.Fields(s.Operation)))
 	}
-	return strings.TrimRight(strings.Join([]string{text, s.Topic, s.OrderingKey, s.Behind, s.Who, s.Why}, " "),
-		" ")
+	rest := []string{text, s.Topic, s.OrderingKey, s.Behind, s.Who, s.Why}
+	return strings.TrimRight(strings.Join(rest, " "), " ")
 }
 
-// TestAnEventIsFoundInEveryPlaceThatItCanWaitIn: with a record or without one.
-func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
+func TestAnEventIsFoundInEveryPlaceWhereItCanWait(t *testing.T) {
 	t.Parallel()
 	due := at.Add(time.Hour)
 	later := func(fields map[string]any) { fields["due_at"] = due }
@@ -76,83 +76,47 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 	}
 	dies := func(t *testing.T, r *rig) { r.bury(t, declared.Queues[0], "e1", "17", "{}") }
 	type row struct {
-		writes  []store.Write
-		happens func(t *testing.T, r *rig)
 		status  dedupe.Status
 		want    []string
+		happens func(t *testing.T, r *rig)
 	}
+	stored := func(status dedupe.Status, want string, writes ...store.Write) row {
+		return row{status, []string{want}, func(t *testing.T, r *rig) { r.commit(t, writes...) }}
+	}
+	const failed, delayed = "broker of orders since 1s until 1h0m0s",
+		"delayed of orders since 0s until 1h0m0s  u1"
+	const died = "dead_letter of orders since 0s until 1h0m0s, 1 dead letters, 0 operations"
 	filetest.Each(t, map[string]row{
-		"in the broker, for its next attempt": {
-			[]store.Write{recorded(dedupe.Failed)},
-			nil, dedupe.Failed,
-			[]string{"broker of orders since 1s until 1h0m0s"},
-		},
-		"with a worker": {
-			[]store.Write{recorded(dedupe.Processing)},
-			nil, dedupe.Processing,
-			[]string{"lease of orders since 1s until 1h0m0s"},
-		},
-		"delayed, without a record": {
-			[]store.Write{delayedLane("l", due), waits(lane.Delayed, "l-2", "e1", "", later)},
-			nil, events.Waits,
-			[]string{"delayed of orders since 0s until 1h0m0s  u1"},
-		},
-		"delayed behind another of its key": {
-			[]store.Write{
-				delayedLane("l", due), waits(lane.Delayed, "l-1", "e0", "", nil),
-				waits(lane.Delayed, "l-2", "e1", "", nil), recorded(dedupe.Failed),
-			},
-			nil,
-			dedupe.Failed,
-			[]string{"delayed of orders since 0s until 1h0m0s  u1 e0"},
-		},
-		"in the outbox, to be published first": {
-			[]store.Write{waits(lane.Outbox, "l-1", "e0", "e1", nil)},
-			nil, events.Waits,
-			[]string{"outbox of orders since 0s orders"},
-		},
-		"emitted for a later time": {
-			[]store.Write{delayedLane("l", due), waits(lane.Delayed, "l-emission", "e0", "e1", later)},
-			nil,
-			events.Waits,
-			[]string{"delayed of orders since 0s until 1h0m0s  u1"},
-		},
-		"on the dead-letter topic": {
-			[]store.Write{recorded(dedupe.DeadLettered)},
-			nil, dedupe.DeadLettered,
-			[]string{"dead_letter_topic of orders since 1s"},
-		},
-		"in its dead letter": {
-			nil, dies, dedupe.DeadLettered,
-			[]string{"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations"},
-		},
-		"in a replay, and in the outbox of it": {
-			nil, func(t *testing.T, r *rig) { dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
-			[]string{"outbox of orders since 0s orders", "replay of orders since 0s, 1 letters, 1 operations"},
-		},
-		"for a second person": {
-			nil, func(t *testing.T, r *rig) { r.fourEyes(); dies(t, r); r.begin(t, false) },
-			dedupe.DeadLettered,
-			[]string{
-				"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations",
-				"approval of orders since 0s, 1 letters, 1 operations    ilse-ops the product is set",
-			},
-		},
-		"in a paused queue": {
-			[]store.Write{recorded(dedupe.Failed), paused("orders")},
-			nil, dedupe.Failed,
-			[]string{
-				"broker of orders since 1s until 1h0m0s", "paused of orders since 0s    ilse-ops the books are closed",
-			},
-		},
-		"nowhere: it is done": {[]store.Write{recorded(dedupe.Completed)}, nil, dedupe.Completed, nil},
+		"in the broker, for its next attempt": stored(dedupe.Failed, failed, recorded(dedupe.Failed)),
+		"with a worker": stored(dedupe.Processing, "lease of orders since 1s until 1h0m0s",
+			recorded(dedupe.Processing)),
+		"delayed, without a record": stored(events.Waits, delayed, delayedLane("l", due),
+			waits(lane.Delayed, "l-2", "e1", "", later)),
+		"delayed behind another of its key": stored(dedupe.Failed, delayed+" e0", delayedLane("l", due),
+			waits(lane.Delayed, "l-1", "e0", "", nil), waits(lane.Delayed, "l-2", "e1", "", nil),
+			recorded(dedupe.Failed)),
+		"in the outbox, to be published first": stored(events.Waits, "outbox of orders since 0s orders",
+			waits(lane.Outbox, "l-1", "e0", "e1", nil)),
+		"emitted for a later time": stored(events.Waits, delayed, delayedLane("l", due),
+			waits(lane.Delayed, "l-emission", "e0", "e1", later)),
+		"on the dead-letter topic": stored(dedupe.DeadLettered, "dead_letter_topic of orders since 1s",
+			recorded(dedupe.DeadLettered)),
+		"in its dead letter": {dedupe.DeadLettered, []string{died}, dies},
+		"in a replay, and in the outbox of it": {dedupe.DeadLettered, []string{
+			"outbox of orders since 0s orders", "replay of orders since 0s, 1 dead letters, 1 operations",
+		}, func(t *testing.T, r *rig) { dies(t, r); r.begin(t, true) }},
+		"for a second person": {dedupe.DeadLettered, []string{
+			died, "approval of orders since 0s, 1 dead letters, 1 operations    ilse-ops the product is set",
+		}, func(t *testing.T, r *rig) { r.fourEyes(); dies(t, r); r.begin(t, false) }},
+		"in a paused queue": {dedupe.Failed, []string{
+			failed, "paused of orders since 0s    ilse-ops the books are closed",
+		}, func(t *testing.T, r *rig) { r.commit(t, recorded(dedupe.Failed), paused("orders")) }},
+		"nowhere: it is done": {dedupe.Completed, nil, func(t *testing.T, r *rig) {
+			r.commit(t, recorded(dedupe.Completed))
+		}},
 	}, func(t *testing.T, test row) {
 		r := open(t)
-		if test.writes != nil {
-			r.commit(t, test.writes...)
-		} else {
-			test.happens(t, r)
-		}
+		test.happens(t, r)
 		event := r.event(t, "e1")
 		require.Equal(t, test.want, filetest.Map(event.Places, placed))
 		require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
@@ -163,9 +127,9 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
-	told := record("orders", "default", "e1")
-	told.ReceivedAt, told.PublishedAt = second(-9), second(-9)
-	told.Log = []dedupe.Attempt{
+	tried := record("orders", "default", "e1")
+	tried.ReceivedAt, tried.PublishedAt = second(-9), second(-9)
+	tried.Log = []dedupe.Attempt{
 		{
 			Number: 1, Delivery: 3, MessageID: "17", Instance: "i1", Begun: second(-8), Ended: second(-7),
 			Outcome: retry.Retry, Reason: "handler_error", Next: second(-6),
@@ -181,9 +145,10 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 		},
 	}
 	conflict := record("orders", "default", "e1")
-	conflict.PayloadHash, conflict.Status, conflict.LastError, conflict.MessageID,
-		conflict.UpdatedAt = "sha256:11", dedupe.DeadLettered, "payload_conflict", "19", second(9)
-	r.commit(t, own(told), store.Create(dedupe.Key("orders", "default", "e1", "sha256:11"), conflict.Fields()))
+	conflict.PayloadHash, conflict.Status, conflict.LastError = "sha256:11", dedupe.DeadLettered,
+		"payload_conflict"
+	conflict.MessageID, conflict.UpdatedAt = "19", second(9)
+	r.commit(t, own(tried), store.Create(dedupe.Key("orders", "default", "e1", "sha256:11"), conflict.Fields()))
 	id := r.bury(t, declared.Queues[0], "e1", "17", "{}")
 	op := r.begin(t, true)
 	event := r.event(t, "e1")
@@ -218,78 +183,66 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 	require.Equal(t, "sha256:11", event.Conflicts[0].PayloadHash)
 }
 
-// TestAnEventIsToldByWhatThereIsOfIt: without a record by what waits, by a broken message or by a dead
-// letter, each of which may say when it was received.
-func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
+// Without a record an event is shown by what waits, by a broken message or by a dead letter.
+func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
 	t.Parallel()
 	received := func(text string) func(fields map[string]any) {
-		return func(fields map[string]any) {
-			fields["message"] = store.Encode(&contract.Message{
-				Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", contract.AttrReceived: text},
-			})
-		}
+		message := contract.Message{Data: []byte("{}"), Attributes: map[string]string{
+			"event_id": "e1", contract.AttrReceived: text,
+		}}
+		return func(fields map[string]any) { fields["message"] = store.Encode(&message) }
 	}
 	broken := record("orders", "default", "e1")
 	broken.Status, broken.LastError, broken.PayloadHash = dedupe.DeadLettered, "body_malformed", ""
-	died := dead("orders", "d1", "delivery_attempts_exhausted", 0)
-	died.EventID, died.FirstPublished, died.Attributes = "e1", time.Time{},
-		map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
+	const exhausted = "delivery_attempts_exhausted"
+	died := dead("orders", "d1", exhausted, 0)
+	died.EventID, died.FirstPublished = "e1", time.Time{}
+	died.Attributes = map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
 	processed, corrected := died, died
 	processed.State, corrected.State = deadletter.Processed, deadletter.Corrected
 	type row struct {
-		write  store.Write
 		status dedupe.Status
 		reason string
-		want   []events.What
+		want   string
+		write  store.Write
 	}
 	filetest.Each(t, map[string]row{
-		"what waits": {
-			waits(lane.Delayed, "l-1", "e1", "", received("2026-03-02T10:14:00Z")), events.Waits, "",
-			[]events.What{events.StepReceived, events.StepKept},
+		"a message that waits": {
+			events.Waits, "", "received kept", waits(lane.Delayed, "l-1", "e1", "", received("2026-03-02T10:14:00Z")),
 		},
-		"what waits and came another way": {
-			waits(lane.Delayed, "l-1", "e1", "", nil), events.Waits, "", []events.What{events.StepKept},
-		},
-		"what waits and was received who knows": {
-			waits(lane.Delayed, "l-1", "e1", "", received("yesterday")), events.Waits, "",
-			[]events.What{events.StepKept},
+		"one that came without a time": {events.Waits, "", "kept", waits(lane.Delayed, "l-1", "e1", "", nil)},
+		"one that came at a wrong time": {
+			events.Waits, "", "kept", waits(lane.Delayed, "l-1", "e1", "", received("yesterday")),
 		},
 		"a record without attempts": {
-			own(record("orders", "default", "e1")), dedupe.Completed, "",
-			[]events.What{events.StepRecorded, events.StepDone},
+			dedupe.Completed, "", "recorded processed", own(record("orders", "default", "e1")),
 		},
 		"a broken message": {
-			store.Create(dedupe.MessageKey("orders", "17", nil), broken.Fields()), dedupe.DeadLettered,
-			"body_malformed",
-			[]events.What{events.StepConflicted},
+			dedupe.DeadLettered, "body_malformed", "conflict",
+			store.Create(dedupe.MessageKey("orders", "17", nil), broken.Fields()),
 		},
-		"the broker's dead letter": {
-			inStore(died), dedupe.DeadLettered, "delivery_attempts_exhausted",
-			[]events.What{events.StepReceived, events.StepDied},
-		},
+		"the broker's dead letter": {dedupe.DeadLettered, exhausted, "received dead_lettered", inStore(died)},
 		"one whose replay has ended": {
-			inStore(processed), dedupe.DeadLettered, "delivery_attempts_exhausted",
-			[]events.What{events.StepReplayEnded, events.StepReceived, events.StepDied},
+			dedupe.DeadLettered, exhausted, "replay_ended received dead_lettered", inStore(processed),
 		},
 		"one that was corrected": {
-			inStore(corrected), dedupe.DeadLettered, "delivery_attempts_exhausted",
-			[]events.What{events.StepCorrected, events.StepReceived, events.StepDied},
+			dedupe.DeadLettered, exhausted, "corrected received dead_lettered", inStore(corrected),
 		},
 	}, func(t *testing.T, test row) {
 		r := open(t)
 		r.commit(t, test.write)
 		event := r.event(t, "e1")
-		happened := filetest.Map(event.History, func(of events.Step) events.What { return of.What })
-		require.Equal(t, test.want, happened)
+		happened := filetest.Map(event.History, func(of events.Step) string { return string(of.What) })
+		require.Equal(t, test.want, strings.Join(happened, " "))
 		require.Equal(t, []any{test.status, test.reason}, []any{event.Status, event.Reason})
 	})
 }
 
-func TestAnEventSaysWhatBecameOfWhatItEmitted(t *testing.T) {
+func TestAnEventShowsTheStateOfWhatItEmitted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	told, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
-	told.Emitted = []handler.Emitted{
+	event, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
+	event.Emitted = []handler.Emitted{
 		{EventID: "later", EventType: "t", To: "orders"},
 		{EventID: "soon", EventType: "t", To: "elsewhere"},
 		{EventID: "gone", EventType: "t", To: "elsewhere"},
@@ -297,26 +250,22 @@ func TestAnEventSaysWhatBecameOfWhatItEmitted(t *testing.T) {
 		{EventID: "failed", EventType: "t", To: "refunds"},
 	}
 	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
-	r.commit(t, own(told), own(record("refunds", "default", "done")), own(failed),
-		waits(lane.Outbox, "l-1", "e1", "soon", nil),
-		waits(lane.Delayed, "m-emission", "e1", "later", func(fields map[string]any) {
-			fields["due_at"] = at.Add(time.Hour)
-		}))
-	event := r.event(t, "e1")
-	require.Equal(t, []events.Emission{
-		{
-			EventID: "later", Tenant: "default", EventType: "t", Queue: "orders", State: events.EmissionDelayed,
-			Until: at.Add(time.Hour),
-		},
-		{EventID: "soon", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionWaiting},
-		{EventID: "gone", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionPublished},
-		{EventID: "done", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionProcessed},
-		{
-			EventID: "failed", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionFailed,
-			Reason: "callee_down",
-		},
-	}, event.Emissions)
-	require.Equal(t, []any{1, 5}, []any{event.Waiting, len(event.Emitted)})
+	later := func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }
+	r.commit(t, own(event), own(record("refunds", "default", "done")), own(failed),
+		waits(lane.Outbox, "l-1", "e1", "soon", nil), waits(lane.Delayed, "m-emission", "e1", "later", later))
+	shown := r.event(t, "e1")
+	emission := func(id, queue string, state events.EmissionState) events.Emission {
+		return events.Emission{EventID: id, Tenant: "default", EventType: "t", Queue: queue, State: state}
+	}
+	want := []events.Emission{
+		emission("later", "orders", events.EmissionDelayed), emission("soon", "elsewhere", events.EmissionWaiting),
+		emission("gone", "elsewhere", events.EmissionPublished),
+		emission("done", "refunds", events.EmissionProcessed),
+		emission("failed", "refunds", events.EmissionFailed),
+	}
+	want[0].Until, want[4].Reason = at.Add(time.Hour), "callee_down"
+	require.Equal(t, want, shown.Emissions)
+	require.Equal(t, []any{1, 5}, []any{shown.Waiting, len(shown.Emitted)})
 }
 
 func TestAnEventWhoseRecordCannotBeReadIsNotShownInPart(t *testing.T) {
@@ -324,13 +273,9 @@ func TestAnEventWhoseRecordCannotBeReadIsNotShownInPart(t *testing.T) {
 	r := open(t)
 	r.commit(t, store.Create(store.Key{Collection: dedupe.Collection, ID: "x"},
 		map[string]any{"event_id": "e2"}))
-	for _, what := range []string{"", "/payload"} {
-		method, body := http.MethodGet, ""
-		if what != "" {
-			method, body = http.MethodPost, `{"why":"w"}`
-		}
-		r.refuses(t, method, "/v1/ops/events/e2"+what, body, http.StatusServiceUnavailable, "store_unavailable")
-	}
+	const path, code = "/v1/ops/events/e2", "store_unavailable"
+	r.refuses(t, http.MethodGet, path, "", http.StatusServiceUnavailable, code)
+	r.refuses(t, http.MethodPost, path+"/payload", `{"why":"w"}`, http.StatusServiceUnavailable, code)
 }
 
 // Of this event there is more of everything that costs a read: conflicts, dead letters, operations that wait
@@ -382,23 +327,20 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 
 func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {
 	t.Parallel()
-	told := record("orders", "default", "a:b")
-	told.Log = []dedupe.Attempt{
+	traced := record("orders", "default", "a:b")
+	traced.Log = []dedupe.Attempt{
 		{Number: 1, Begun: at.Add(90 * time.Second), Trace: "0af7651916cd43dd8448eb211c80319c"},
 		{Number: 2, Begun: at.Add(2 * time.Minute)},
 	}
 	r := open(t)
-	r.commit(t, own(told))
+	r.commit(t, own(traced))
 	links := func() (all []string) {
 		event := r.event(t, "a:b")
 		return []string{event.LogLink, event.History[0].TraceLink, event.History[1].TraceLink}
 	}
 	require.Equal(t, []string{"", "", ""}, links())
-	r.over(r.store, func(reads *events.Reads) {
-		reads.Links = events.Links{
-			Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}",
-		}
-	})
+	to := events.Links{Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}"}
+	r.over(r.store, func(reads *events.Reads) { reads.Links = to })
 	require.Equal(t, []string{
 		"https://log.example/?q=a%3Ab+2026-03-02T10%3A16%3A00Z",
 		"https://trace.example/0af7651916cd43dd8448eb211c80319c", "",
@@ -409,16 +351,14 @@ func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
 	t.Parallel()
 	for _, place := range []events.Where{
 		events.PlaceBroker, events.PlaceLease, events.PlaceDelayed, events.PlaceOutbox, events.PlaceDeadLetterTopic,
-		events.PlaceDeadLetter, events.PlaceApproval,
-		events.PlaceReplay, events.PlacePaused,
+		events.PlaceDeadLetter, events.PlaceApproval, events.PlaceReplay, events.PlacePaused,
 	} {
 		require.Contains(t, events.Spot{Place: place, Until: at}.String(), " ", place)
 	}
 	for _, step := range []events.What{
 		events.StepReceived, events.StepKept, events.StepSilent, events.StepTried, events.StepRecorded,
-		events.StepConflicted, events.StepDied, events.StepAskedFor,
-		events.StepReplayed, events.StepDiscarded, events.StepCompleted, events.StepReplayEnded,
-		events.StepCorrected, events.StepPaused,
+		events.StepConflicted, events.StepDied, events.StepAskedFor, events.StepReplayed, events.StepDiscarded,
+		events.StepCompleted, events.StepReplayEnded, events.StepCorrected, events.StepPaused,
 	} {
 		require.Contains(t, events.Step{What: step}.Happened(), " ", step)
 	}
@@ -426,8 +366,8 @@ func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
 		events.EmissionWaiting, events.EmissionDelayed, events.EmissionPublished, events.EmissionProcessing,
 		events.EmissionFailed, events.EmissionDeadLettered,
 	} {
-		require.NotEmpty(t, strings.TrimPrefix(events.Emission{State: state}.String(),
-			events.Emission{}.String()), state)
+		text := strings.TrimPrefix(events.Emission{State: state}.String(), events.Emission{}.String())
+		require.NotEmpty(t, text, state)
 	}
 	for _, status := range []dedupe.Status{
 		events.Waits, dedupe.Processing, dedupe.Failed, dedupe.Completed, dedupe.DeadLettered,

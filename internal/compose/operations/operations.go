@@ -1,5 +1,4 @@
-// Package operations collects what people can do in all apps: a line for each app. It refuses to declare an
-// operation of its own.
+// Package operations collects the operations of all apps, a line for each. It refuses to declare one itself.
 package operations
 
 import (
@@ -27,8 +26,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Apps are what the operations work on. Of the zero Apps they can be listed and not called: so a command line
-// knows them.
+// Apps are what the operations work on. The operations of the zero Apps can be listed and not called, as the
+// command line does.
 type Apps struct {
 	Store       store.Store
 	Reads       events.Reads
@@ -55,6 +54,7 @@ func (of Apps) runs(handler string) bool {
 
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
+	origins := journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
@@ -69,9 +69,7 @@ func All(of Apps) *console.Catalog {
 		orders.Operations(of.Store),
 		payments.Operations(of.Store, !of.runs(payments.RefundHandler)),
 		cmp.Or(of.Products, &products.Editor{}).Operations(),
-		seal.Operations(seal.Verifier{
-			From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store},
-		}, of.Log),
+		seal.Operations(seal.Verifier{From: of.Store, Origins: origins}, of.Log),
 		cmp.Or(of.Stock, &orders.StockEditor{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
@@ -81,7 +79,6 @@ func All(of Apps) *console.Catalog {
 
 // Scripts are the operations of the event queue that Billhook replaces.
 func Scripts(of Apps) []console.Operation {
-	return queues.EventQueue{
-		Reads: queues.Reads{Reads: of.Reads}, Operator: of.DeadLetters, Log: of.Log,
-	}.Operations()
+	reads := queues.Reads{Reads: of.Reads}
+	return queues.EventQueue{Reads: reads, Operator: of.DeadLetters, Log: of.Log}.Operations()
 }

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/catalog/catalogtest"
-	"billhook/internal/compose/system"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -25,9 +22,6 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/env"
-	"billhook/internal/platform/finding"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -44,12 +38,17 @@ var filled = queues.Waiting{
 	InReplay: of(1), ForApproval: of(1),
 }
 
-// fill puts something into every place in which something of the queue orders can wait, and counts what a
-// worker has done in the last hour.
+func (r *rig) counted(t *testing.T, when time.Time, held map[string]backlog.Held) {
+	t.Helper()
+	require.NoError(t, backlog.Write(t.Context(), r.store, when, held))
+}
+
+// fill puts messages of the queue orders into every place where they can wait, and counts the last hour.
 func (r *rig) fill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, backlog.Write(t.Context(), r.store, at,
-		map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "refunds": {}}))
+	r.counted(t, at, map[string]backlog.Held{
+		"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "refunds": {},
+	})
 	r.put(t, "orders", "k1", "e1", at.Add(time.Hour), false)
 	r.put(t, "orders", "", "e2", at.Add(time.Hour), false)
 	r.put(t, "orders", "k2", "e3", time.Time{}, false)
@@ -63,11 +62,10 @@ func (r *rig) fill(t *testing.T) {
 			"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at,
 		}))
 	}
+	breakers := []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}}
 	recorder := rates.NewRecorder(rates.Config{
 		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Name: "worker"},
-		Breakers: func() []rates.Breaker {
-			return []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}}
-		},
+		Breakers: func() []rates.Breaker { return breakers },
 	})
 	for range 4 {
 		recorder.Arrived("orders")
@@ -86,7 +84,7 @@ func (r *rig) queues(t *testing.T) queues.Queues {
 	return look[queues.Queues](t, r, "queues")
 }
 
-func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
+func TestQueuesShowTheirStateAndWhatWaitsWhere(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -95,77 +93,66 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	all := r.queues(t)
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
-	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting,
-		"nothing waits in the broker, and that is known")
+	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "a known 0")
 	found := look[queues.QueueDetail](t, r, "queues/orders").Events
-	require.Equal(t, queues.Events{
-		dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {},
-	}, found)
-	require.Equal(t, queues.Rate{
-		Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50,
-	}, orders.LastHour)
+	states := queues.Events{
+		dedupe.Processing: {}, dedupe.Failed: {}, dedupe.DeadLettered: {}, dedupe.Completed: of(1),
+	}
+	require.Equal(t, states, found)
+	counts := rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}
+	require.Equal(t, queues.Rate{Counts: counts, Out: 4, FailurePercent: 50}, orders.LastHour)
 	require.Equal(t, &queues.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
-	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert},
-		"above none, and not longer than it may wait")
+	require.True(t, orders.DeadLetters.Alert, "above none")
+	require.False(t, refunds.DeadLetters.Alert, "not longer than it may wait")
 	r.commit(t, inStore(dead("refunds", "d5", "r", 4*time.Hour+time.Second)))
-	require.Equal(t, []any{console.Seconds(14401), true},
-		[]any{r.queues(t).Items[1].DeadLetters.OldestSeconds, r.queues(t).Items[1].DeadLetters.Alert})
-	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second),
-		map[string]backlog.Held{"orders": {Messages: 7}}))
+	late := r.queues(t).Items[1].DeadLetters
+	require.Equal(t, []any{console.Seconds(14401), true}, []any{late.OldestSeconds, late.Alert})
+	r.counted(t, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}})
 	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
 	r.over(many{r.store})
 	found = look[queues.QueueDetail](t, r, "queues/orders").Events
-	require.Equal(t, queues.Count{Count: 10_000, More: true}, found[dedupe.Completed], "a count ends somewhere")
+	require.Equal(t, queues.Count{Count: 10_000, More: true}, found[dedupe.Completed], "a count has a bound")
 }
 
-func TestAQueueSaysTheWorstOfItselfAndWhy(t *testing.T) {
+func TestAQueueShowsItsWorstStateAndItsCause(t *testing.T) {
 	t.Parallel()
 	paused := func(stands pause.Standing) *queues.QueuePaused {
 		return &queues.QueuePaused{Pause: pause.Pause{Who: "ada", Why: "mended", At: at}, Subscription: stands}
 	}
+	const since, failing = "2026-03-02T10:15:00Z", "10 % of the attempts failed in the last hour"
+	tenth, open := queues.Rate{FailurePercent: 10}, rates.Breaker{Target: "t", State: "half_open", Since: at}
+	letters := queues.Depth{Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true}
+	on := func(q queues.Queue) queues.Queue { q.Enabled = true; return q }
 	for want, q := range map[string]queues.Queue{
 		"off ": {},
-		"ok ":  {Enabled: true},
-		"paused paused since 2026-03-02T10:15:00Z by ada: mended": {
-			Enabled: true, Paused: paused(pause.Paused),
-		},
-		"pause_failed its subscription pushes; paused since 2026-03-02T10:15:00Z by ada: mended": {
-			Enabled: true, Paused: paused(pause.Pushing),
-		},
-		"backlog 9 messages are in the broker; alert over 8": {
-			Enabled: true, Backlog: &queues.Backlog{Messages: 9, AlertAbove: 8},
-		},
-		"failing 10 % of the attempts failed in the last hour": {
-			Enabled: true, LastHour: queues.Rate{FailurePercent: 10},
-		},
-		"breaker_open the breaker of target t is half-open in instance i since 2026-03-02T10:15:00Z": {
-			Enabled: true, Breakers: []rates.OpenBreaker{
-				{Instance: "i", Breaker: rates.Breaker{Target: "t", State: "half_open", Since: at}},
-			},
-		},
-		"alert dead letters: 1, the oldest since 2026-03-02T10:15:00Z; alert over 0 or 4h; 10 % of the attempts " +
-			"failed in the last hour": {
-			Enabled: true, DeadLetters: queues.Depth{
-				Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true,
-			}, LastHour: queues.Rate{FailurePercent: 10},
-		},
+		"ok ":  on(queues.Queue{}),
+		"paused paused since " + since + " by ada: mended": on(queues.Queue{Paused: paused(pause.Paused)}),
+		"pause_failed its subscription pushes; paused since " + since + " by ada: mended": on(
+			queues.Queue{Paused: paused(pause.Pushing)}),
+		"backlog 9 messages are in the broker; alert over 8": on(
+			queues.Queue{Backlog: &queues.Backlog{Messages: 9, AlertAbove: 8}}),
+		"failing " + failing: on(queues.Queue{LastHour: tenth}),
+		"breaker_open the breaker of target t is half-open in instance i since " + since: on(
+			queues.Queue{Breakers: []rates.OpenBreaker{{Instance: "i", Breaker: open}}}),
+		"alert dead letters: 1, the oldest since " + since + "; alert over 0 or 4h; " + failing: on(
+			queues.Queue{DeadLetters: letters, LastHour: tenth}),
 		"off it does not run and keeps its subscription, in which nothing waits": {
 			Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: number(0)},
 		},
 		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at " +
-			"2026-03-02T10:15:00Z; it is handled once the queue runs again": {
+			since + "; it is handled once the queue runs again": {
 			Kept: &queues.Kept{DeletedAt: at}, Waiting: queues.Waiting{Unacknowledged: number(3)},
 		},
 	} {
 		var cause string
 		q.State, cause = q.Stands()
 		require.Equal(t, want, string(q.State)+" "+cause)
-		require.Equal(t, !slices.Contains([]queues.QueueState{queues.IsPaused, queues.Working, queues.Off},
-			q.State), q.Alerts())
+		fine := q.State == queues.IsPaused || q.State == queues.Working || q.State == queues.Off
+		require.Equal(t, !fine, q.Alerts())
 	}
 }
 
-// many answers every count with as much as it was asked to count.
+// many answers every count with its limit.
 type many struct{ store.Store }
 
 func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
@@ -175,7 +162,7 @@ func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.Store.Query(ctx, q)
 }
 
-func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
+func TestAQueueShowsTheBlockedKeysAndWhatBlocksThem(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -192,8 +179,7 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	require.Equal(t, []any{events.PlaceDelayed, at.Add(time.Hour)}, []any{keys["e1"].Place, keys["e1"].Until})
 	require.False(t, got.KeysMore)
 	targets := filetest.Map(got.Targets, func(of queues.TargetState) string { return of.Name })
-	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets,
-		"a page that is refreshed shows them in the same place")
+	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets, "in the same order at each refresh")
 	require.Equal(t, "ledger", got.Breakers[0].Target)
 	for i := range 12 {
 		r.put(t, "orders", fmt.Sprint("more-", i), fmt.Sprint("more-", i), at.Add(time.Hour), false)
@@ -203,7 +189,7 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	require.True(t, got.KeysMore)
 }
 
-func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
+func TestRatesAreOfTheRequestedHoursOrDays(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -215,8 +201,9 @@ func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
 		"?hours=192": {"hour", 2, 192}, "?days=90&queue=orders": {"day", 1, 90},
 	} {
 		got := look[queues.Rates](t, r, "rates"+query)
-		require.Equal(t, []any{want.unit, want.queues, want.buckets, int64(4)},
-			[]any{got.Unit, len(got.Items), len(got.Items[0].Buckets), got.Items[0].Buckets[want.buckets-1].In}, query)
+		require.Equal(t, []any{want.unit, want.queues}, []any{got.Unit, len(got.Items)}, query)
+		require.Len(t, got.Items[0].Buckets, want.buckets, query)
+		require.EqualValues(t, 4, got.Items[0].Buckets[want.buckets-1].In, query)
 	}
 }
 
@@ -232,8 +219,7 @@ func (b broker) Backlogs(context.Context) (map[string]backlog.Held, time.Time, e
 func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	require.NoError(t, backlog.Write(t.Context(), r.store, at,
-		map[string]backlog.Held{"orders": {Messages: 12}}))
+	r.counted(t, at, map[string]backlog.Held{"orders": {Messages: 12}})
 	for name, test := range map[string]struct {
 		broker broker
 		want   queues.Waiting
@@ -253,7 +239,7 @@ func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
 	r.refuses(t, http.MethodGet, "/v1/ops/queues", "", http.StatusServiceUnavailable, "store_unavailable")
 }
 
-func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
+func TestWaitingMessagesAreCountedOfOneQueueOrOfAll(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -275,35 +261,27 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 	counter := &storetest.Counter{Store: fresh.store}
 	fresh.over(counter)
 	got := look[queues.Elsewhere](t, fresh, "waiting")
-	require.Equal(t, queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}, got,
-		"what nobody has counted is not 0")
+	none := queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}
+	require.Equal(t, none, got, "an unknown count is not 0")
 	require.EqualValues(t, 5, counter.Queries.Load()+counter.Gets.Load())
 }
 
-// A queue that was switched off keeps its subscription. Whoever looks sees what waits there, and until when.
-func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
+// A queue that was switched off keeps its subscription, with its messages until they are deleted.
+func TestAQueueThatDoesNotRunShowsUntilWhenItsMessagesAreKept(t *testing.T) {
 	t.Parallel()
 	r, week := open(t), 7*24*time.Hour
-	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{
+	r.counted(t, at, map[string]backlog.Held{
 		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)},
 		"empty": {}, "ageless": {Messages: 2},
-	}))
-	r.over(r.store, func(reads *events.Reads) {
-		reads.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "runs", Enabled: true, MessageRetention: week},
-			{ID: "kept", MessageRetention: week},
-			{ID: "empty", MessageRetention: week},
-			{ID: "ageless", MessageRetention: week},
-			{ID: "gone", MessageRetention: week},
-		}}
 	})
-	kept := &queues.Kept{RetentionSeconds: 7 * 86400}
-	got := r.queues(t)
-	for i, want := range []*queues.Kept{
-		nil,
-		{RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)},
-		kept, kept, nil,
-	} {
+	c := &catalog.Catalog{}
+	for _, id := range []string{"runs", "kept", "empty", "ageless", "gone"} {
+		c.Queues = append(c.Queues, catalog.Queue{ID: id, Enabled: id == "runs", MessageRetention: week})
+	}
+	r.over(r.store, func(reads *events.Reads) { reads.Catalog = c })
+	kept, got := &queues.Kept{RetentionSeconds: 7 * 86400}, r.queues(t)
+	oldest := &queues.Kept{RetentionSeconds: 7 * 86400, DeletedAt: at.Add(-2 * time.Hour).Add(week)}
+	for i, want := range []*queues.Kept{nil, oldest, kept, kept, nil} {
 		require.Equal(t, want, got.Items[i].Kept, got.Items[i].ID)
 	}
 }
@@ -317,119 +295,4 @@ func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 		[]any{lanes.Items[0].ID, lanes.Items[0].WaitsSeconds, lanes.Items[1].ID, lanes.More})
 	require.Equal(t, queues.Outbox{Lanes: of(3), OldestAt: at.Add(-time.Hour), OldestSeconds: 3600},
 		r.queues(t).Outbox)
-}
-
-// doctor finds what it is told to find.
-type doctor struct {
-	found  system.Examination
-	err    error
-	paused map[string]pause.Pause
-	// within is how long it may take.
-	within time.Duration
-}
-
-func (d *doctor) Examine(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
-	d.paused = paused
-	if deadline, bounded := ctx.Deadline(); bounded {
-		d.within = time.Until(deadline)
-	}
-	return d.found, d.err
-}
-
-// standing is the API with a doctor, on the shipped catalog.
-func (r *rig) standing(t *testing.T, d system.Doctor) *catalog.Catalog {
-	t.Helper()
-	c := catalogtest.Shipped()
-	r.deployment = &system.Deployment{
-		Self: system.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one", StartedAt: at}, Doctor: d,
-		Settings: []env.Setting{{Name: "OPS_TOKEN", About: "the tokens", Value: "[redacted]"}},
-	}
-	r.over(r.store, func(reads *events.Reads) { reads.Catalog = c })
-	return c
-}
-
-func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
-	t.Parallel()
-	type row struct {
-		deployed []string
-		want     map[string]system.Agreement // by instance; the webhook service is empty
-		own      system.Agreement
-	}
-	filetest.Each(t, map[string]row{
-		"where the queues say it": {
-			[]string{"HASH", "HASH"},
-			map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same},
-			system.Same,
-		},
-		"where they say another": {
-			[]string{"00000000"}, map[string]system.Agreement{
-				"new": system.Differs, "old": system.Same, "": system.Differs,
-			}, system.Differs,
-		},
-		"where they do not agree": {
-			[]string{"00000000", "HASH"}, map[string]system.Agreement{
-				"new": system.Differs, "old": system.Differs, "": system.Differs,
-			}, system.Differs,
-		},
-		"where nobody says it": {
-			nil,
-			map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same},
-			system.NotKnown,
-		},
-	}, func(t *testing.T, test row) {
-		r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
-		c := r.standing(t, d.Examine)
-		for i, hash := range test.deployed {
-			d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
-		}
-		for instance, of := range map[string]struct {
-			hash, webhook string
-			ago           time.Duration
-		}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
-			recorder := rates.NewRecorder(rates.Config{
-				Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker {
-					return nil
-				},
-				Self: rates.Service{
-					Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour),
-				},
-			})
-			recorder.Release(of.webhook)
-			recorder.Arrived("orders")
-			require.NoError(t, recorder.Flush(t.Context()))
-		}
-		got := look[system.Status](t, r, "status")
-		require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"},
-			[]any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
-		require.Len(t, got.Services, 3)
-		require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
-		for _, one := range got.Services {
-			require.Equal(t, test.want[one.Instance], one.Agreement, one.Instance)
-		}
-	})
-}
-
-func TestTheDoctorIsAskedWithThePausesAndWhatItCannotReadIsSaid(t *testing.T) {
-	t.Parallel()
-	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{
-		finding.New("topic_missing", "It is refused.", "Make it.").Of("topic", "q", "", ""),
-	}}}
-	r.standing(t, d.Examine)
-	r.commit(t, paused("orders"))
-	got := look[system.Status](t, r, "status").Doctor
-	require.Equal(t, []any{d.found.Findings, 3, at}, []any{got.Findings, got.Unread, got.ExaminedAt})
-	require.Contains(t, d.paused, "orders")
-	require.Positive(t, d.within)
-	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4")
-	for problem, d := range map[string]system.Doctor{
-		"Unavailable":        (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine,
-		"nothing to compare": nil,
-	} {
-		r.standing(t, d)
-		got := look[system.Status](t, r, "status")
-		require.Contains(t, got.Doctor.Problem, problem)
-		require.Zero(t, got.Doctor.ExaminedAt)
-		require.Equal(t, system.NotKnown, got.Agreement)
-		require.NotEmpty(t, got.Configuration)
-	}
 }

@@ -1,5 +1,5 @@
-// Package service has what the deployed services have in common: the variables that each of them reads, the
-// catalog that it shows, its clients of Google, and its server. It refuses to know what a service does.
+// Package service has what the deployed services share: their variables, the catalog of their help, their
+// clients of Google, and their server. It refuses to know what a service does.
 package service
 
 import (
@@ -20,7 +20,7 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Config are the variables of every service beside its port, which each has a default of its own for.
+// Config are the variables of every service beside its port, whose default differs.
 type Config struct {
 	Host              string     `env:"HOST" about:"the address to listen on; empty is every address"`
 	MetricsPort       env.Port   `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
@@ -60,7 +60,7 @@ func (c Config) Names() pubsub.Names {
 // Emulated reports whether an emulator stands in for one of Google's services.
 func (c Config) Emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
-// Shown is the catalog that the help speaks of: what is wrong with the one that is set is told at the start.
+// Shown is the catalog of the help. A mistake in the configured one is reported at the start.
 func (c Config) Shown() *catalog.Catalog {
 	cat, err := catalog.Load(c.CatalogDir)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c Config) Open(ctx context.Context, database string) (*pubsub.Publisher, *
 // drain bounds the requests in flight after the signal to stop. Cloud Run kills the process 2 s later.
 const drain = 8 * time.Second
 
-// Handler answers the requests of a service, and says how long it may take for one.
+// Handler answers the requests of a service, each within Longest.
 type Handler interface {
 	http.Handler
 	Longest() time.Duration

@@ -95,13 +95,12 @@ func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, erro
 	}
 	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		found.Sources = append(found.Sources,
-			DeclaredSource{Name: name, Scheme: c.Sources[name].Scheme, Events: c.Sources[name].Events})
+		s := c.Sources[name]
+		found.Sources = append(found.Sources, DeclaredSource{Name: name, Scheme: s.Scheme, Events: s.Events})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Targets)) {
 		t := c.Targets[name]
-		found.Targets = append(found.Targets,
-			DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
+		found.Targets = append(found.Targets, DeclaredTarget{name, t.Description, t.URLVariable, t.Scheme})
 	}
 	return found, nil
 }
@@ -116,10 +115,7 @@ func takes(q catalog.Queue, c *contract.Contract) (types []string) {
 }
 
 func declaredInShort(q catalog.Queue) DeclaredQueue {
-	return DeclaredQueue{
-		ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract,
-		Topic: q.Topic(), Pool: q.Pool,
-	}
+	return DeclaredQueue{q.ID, q.Alias, q.Description, q.Enabled, q.Contract, q.Topic(), q.Pool}
 }
 
 func contractInShort(c *contract.Contract) DeclaredContract {
@@ -172,14 +168,13 @@ func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pauses.Of) (Q
 		return QueueDeclaration{}, err
 	}
 	found := QueueDeclaration{
-		DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: producers(a.Catalog, q),
-		Emits: []string{},
+		DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, Emits: []string{},
 	}
+	found.ProducedBy = producers(a.Catalog, q)
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
-		taken := Taken{
-			Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path,
-		}
+		taken := Taken{Type: eventType, Handler: h.Name, Target: h.Post.Target, Path: h.Post.Path}
+		taken.Contracts = []string{}
 		for _, of := range a.Catalog.Contracts.All() {
 			if slices.Contains(takes(q, of), eventType) {
 				taken.Contracts = append(taken.Contracts, of.ID())
@@ -247,22 +242,21 @@ type Consumer struct {
 	Types   []string `json:"types" show:"Event types"`
 }
 
+var errNoContract = console.Refuse(console.Absent, "contract_unknown",
+	"The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+
 func (a Reads) declaredContract(
 	_ context.Context, _ audit.Author, in ContractOf,
-) (ContractDeclaration, error) {
+) (found ContractDeclaration, err error) {
 	c, ok := a.Catalog.Contracts.Contract(in.ID)
 	if !ok {
-		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown",
-			"The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+		return found, errNoContract
 	}
-	found := ContractDeclaration{
-		DeclaredContract: contractInShort(c), Example: jsontext.Value("null"), ConsumedBy: []Consumer{},
-	}
-	schema, err := a.Catalog.Contracts.Schema(c)
-	if err != nil {
+	found.DeclaredContract, found.Example, found.ConsumedBy = contractInShort(c), jsontext.Value("null"),
+		[]Consumer{}
+	if found.Schema, err = a.Catalog.Contracts.Schema(c); err != nil {
 		return found, err
 	}
-	found.Schema = schema
 	if a.Example != nil && a.Catalog.Contracts.Typed(c.Format, c.Type) == c {
 		if found.Example, err = a.Example(c.Format, c.Type); err != nil {
 			return found, err

@@ -30,12 +30,11 @@ type Reads struct {
 	events.Reads
 
 	Deployment *Deployment
-	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are shown without
-	// one.
+	// Example makes a body of a format, for an event type or a pattern; nil: contracts have no example.
 	Example func(format, eventType string) ([]byte, error)
 }
 
-// Self is one worker, as it knows itself.
+// Self is this worker.
 type Self struct {
 	Build    serve.Build `json:"build" show:"*"`
 	Instance string      `json:"instance" show:"Worker"`
@@ -52,8 +51,8 @@ type Deployment struct {
 	Doctor Doctor
 }
 
-// Doctor compares what is deployed with the catalog, changes nothing, and ends with ctx. paused are the
-// pauses by queue. The error says what could not be read, and has no payload.
+// Doctor compares what is deployed with the catalog. paused are the pauses by queue. The error says what
+// could not be read, and has no payload.
 type Doctor func(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
 
 // Examination is what a Doctor has found.
@@ -67,9 +66,9 @@ type Examination struct {
 type Status struct {
 	Self
 
-	// Catalog is the hash of this worker's catalog; empty: it was made of no files.
+	// Catalog is the hash of this worker's catalog; empty: it was not read from files.
 	Catalog string `json:"catalog" show:"Catalog"`
-	// Deployed are the hashes of the queues' catalogs: one where all is well, none where it is not known.
+	// Deployed are the hashes of the queues' catalogs: one where all agree, none where it is not known.
 	Deployed      []string        `json:"deployed" show:"Deployed"`
 	Agreement     Agreement       `json:"agreement" show:"Agreement"`
 	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
@@ -95,8 +94,9 @@ func (s Status) Notes() (notes []string) {
 		notes = append(notes, "Nothing was examined: "+strings.TrimSuffix(d.Problem, ".")+".")
 	}
 	if d.Unread > 0 {
-		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; "+
-			"billhook admin doctor looks with your credentials.", d.Unread))
+		const unread = "This worker may not look at %d topics, subscriptions and grants; " +
+			"billhook admin doctor looks with your credentials."
+		notes = append(notes, fmt.Sprintf(unread, d.Unread))
 	}
 	return append(notes, "A worker without processor time between requests is not seen while it is idle; the "+
 		"webhook service is seen by its messages.")
@@ -124,7 +124,7 @@ type ServiceStatus struct {
 type Diagnosis struct {
 	Examination
 
-	// ExaminedAt is when; zero: nothing was examined, and Problem says why.
+	// ExaminedAt is zero where nothing was examined, and Problem says why.
 	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
 	Problem    string    `json:"problem,omitempty"`
 }
@@ -133,7 +133,7 @@ const examinationTakes = 3 * time.Second
 
 const webhookService = "webhook"
 
-// Operations are what people do to see what runs, and who has changed what.
+// Operations are those of what runs, and of who has changed what.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -233,12 +233,12 @@ func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis 
 	return Diagnosis{Examination: found, ExaminedAt: now}
 }
 
-// Changed is what somebody has changed, of any kind.
+// Changed is a change of any kind.
 type Changed struct {
 	Kind    string `json:"kind" show:"Kind"`
 	Subject string `json:"subject" show:"Of which" link:"path"`
 	audit.Entry
-	// Path is the address of the API that shows what was changed; empty: none does.
+	// Path is the address of the changed thing in the API; empty: it has none.
 	Path string `json:"path,omitempty"`
 }
 

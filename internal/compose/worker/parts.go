@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/system"
 	"billhook/internal/contract"
@@ -25,8 +27,49 @@ import (
 	"billhook/internal/retry"
 )
 
-// Start says in the log which queues the worker serves, and has it add what it counts to the store, until
-// Close.
+// Check reports what a worker of the pool, or of all pools, refuses of a catalog, whatever its addresses and
+// secrets.
+func Check(c *catalog.Catalog, pool string) error {
+	unread := struct{ store.Store }{}
+	config := Config{Catalog: c, Targets: uncalled(c), Store: unread, Now: time.Now}
+	registry := handler.NewRegistry()
+	config.register(registry, &Worker{})
+	return refuse(c, queuesOf(c, pool), registry)
+}
+
+// Mistakes are those of loading a catalog, and then what a worker refuses of it, except on lines that have a
+// mistake already. Without contracts a worker refuses everything.
+func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
+	known := catalog.Mistakes(loading)
+	if c.Contracts == nil {
+		return known
+	}
+	named := *c // an entry without an id has its mistake already
+	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
+	return append(known, slices.DeleteFunc(catalog.Mistakes(Check(&named, "")), func(m *catalog.Mistake) bool {
+		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
+			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
+		})
+	})...)
+}
+
+func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
+	others := func(q catalog.Queue) bool { return pool != "" && q.Pool != pool }
+	return slices.DeleteFunc(slices.Clone(c.Queues), others)
+}
+
+func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
+	own := *c
+	own.Queues = queues
+	var missing error
+	if _, delivers := c.HandledBy(endpoints.Handler); delivers && c.Endpoints == (catalog.Endpoints{}) {
+		const what = "is missing, and a queue delivers to them"
+		missing = &catalog.Mistake{File: "targets.yaml", Key: "endpoints", What: what}
+	}
+	return errors.Join(missing, notifications.Check(c), registry.Check(&own))
+}
+
+// Start logs the queues that the worker serves, and has it add its counts to the store until Close.
 func (w *Worker) Start() {
 	for _, q := range w.served {
 		handlers := []string{}
@@ -40,17 +83,17 @@ func (w *Worker) Start() {
 	w.rates.Start()
 }
 
-// lastCount bounds how long a worker that has drained tries to add what it has counted.
+// lastCount bounds how long a drained worker tries to add its last counts.
 const lastCount = 1500 * time.Millisecond
 
-// Close adds what the worker has counted and not yet added. It is called once nothing is delivered any more.
+// Close adds the last counts. It is called after the last delivery.
 func (w *Worker) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastCount)
 	defer cancel()
 	w.rates.Close(ctx)
 }
 
-// uncalled are targets that handlers are registered for, and that are never called.
+// uncalled are targets to register handlers for, which are never called.
 func uncalled(c *catalog.Catalog) delivery.Targets {
 	targets := delivery.Targets{}
 	for _, t := range c.TargetsOf("") {
@@ -59,15 +102,15 @@ func uncalled(c *catalog.Catalog) delivery.Targets {
 	return targets
 }
 
-// apart is the configuration of what delivers nothing: it knows all queues, publishes no message, and has the
-// address and the secret of no target.
+// apart is the configuration of a worker that delivers nothing: it has all queues, publishes no message, and
+// has no target's address or secret.
 func (c Config) apart() Config {
 	c.Pool, c.Publisher, c.Targets = "", unpublished{}, uncalled(c.Catalog)
 	c.Backlogs, c.Alarm, c.AfterFunc = nil, byTheMinute{}, nil
 	return c
 }
 
-// trial returns the worker that this one would be with other files of its catalog. Its store takes no writes.
+// trial returns this worker with other files of its catalog, on a store that takes no writes.
 func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	if len(files) > 0 {
 		replaced, err := c.Catalog.With(files)
@@ -93,53 +136,47 @@ func (unpublished) Publish(context.Context, string, contract.Message) (string, e
 
 var exampleAt = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// example is a body of a format, for people who look at a contract. eventType may be a pattern.
+// example is a body of a format. eventType may be a pattern.
 func (c Config) example(format, eventType string) ([]byte, error) {
 	eventType = strings.NewReplacer("*", "sample", "#", "sample").Replace(eventType)
 	if format == contract.PaymentV1 {
-		eventType = contract.OrderPaid // the format says what a body of any other type has
+		eventType = contract.OrderPaid // it has all members of the format
 	}
 	return samples.Message(c.Catalog, catalog.Queue{Contract: format}, eventType, "1", exampleAt)
 }
 
-// Examiner makes the ops API's doctor of the way to Pub/Sub's subscriptions.
+// Examiner makes the ops API's doctor from a client of Pub/Sub's subscriptions.
 func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor {
-	return func(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
+	return func(ctx context.Context, paused map[string]pause.Pause) (e system.Examination, err error) {
 		found, err := look.Examine(ctx, c, paused)
-		return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs},
-			err
+		e.Findings, e.Unread, e.Catalogs = found.Findings, len(found.Unread), found.Catalogs
+		return e, err
 	}
 }
 
-// Where the gateway takes orders. Behind the path and an order's key it says what became of one.
+// The gateway's paths for orders, and for one order behind its key.
 const (
 	paymentsPath = "/v1/payments"
 	refundsPath  = "/v1/refunds"
 )
 
-// registerPayments registers the handlers of payments and refunds; the registry's own check reports what is
-// missing.
-func registerPayments(
-	r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter,
-	now func() time.Time,
-) {
-	refundQueue, _ := c.HandledBy(payments.RefundHandler)
+// registerPayments registers the handlers of payments and refunds; the registry's check reports a missing
+// one.
+func (c Config) registerPayments(r *handler.Registry) {
+	refunds, _ := c.Catalog.HandledBy(payments.RefundHandler)
 	payment := func(name string) payments.Payments {
-		updates, _ := c.EmitsTo(name)
-		return payments.Payments{
-			Gateway: gatewayOf(c, targets, name, paymentsPath), Updates: updates, Refunds: refundQueue,
-		}
+		updates, _ := c.Catalog.EmitsTo(name)
+		return payments.Payments{Gateway: c.gateway(name, paymentsPath), Updates: updates, Refunds: refunds}
 	}
-	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
-		Gateway: gatewayOf(c, targets, payments.RefundHandler, refundsPath), Store: db, Now: now,
-	})
+	refund := payments.Refunds{Gateway: c.gateway(payments.RefundHandler, refundsPath), Store: c.Store, Now: c.Now}
+	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), refund)
 }
 
-func gatewayOf(c *catalog.Catalog, targets delivery.Targets, name, path string) gateway {
-	q, _ := c.HandledBy(name)
+func (c Config) gateway(name, path string) gateway {
+	q, _ := c.Catalog.HandledBy(name)
 	for _, h := range q.Handlers {
 		if h.Name == name && len(h.Calls) > 0 {
-			return gateway{h.Calls[0], targets[h.Calls[0]], path}
+			return gateway{h.Calls[0], c.Targets[h.Calls[0]], path}
 		}
 	}
 	return gateway{}
@@ -152,13 +189,13 @@ type gateway struct {
 	path   string
 }
 
-// Do posts an order.
+// Do posts an order. Some gateways mean "I have that" by 409, and others "this contradicts what I have", so
+// the gateway is asked which.
 func (g gateway) Do(ctx context.Context, key string, order []byte) ([]byte, error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodPost, Path: g.path, ID: key, Body: order, MaxAnswer: payments.MaxAnswer,
 	})
 	if answer.Status == http.StatusConflict {
-		// It means "I have that" to some and "this contradicts what I have" to others, so the gateway is asked.
 		known, ok, asked := g.Reconcile(ctx, key)
 		if asked != nil || ok {
 			return known, asked
@@ -182,7 +219,7 @@ func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known 
 	case answer.Status == http.StatusNotFound:
 		return nil, false, nil
 	case err != nil && retry.Decide(err).Class.Terminal():
-		// The question was refused, not the order: what became of that is not known.
+		// The question was refused, not the order, whose outcome is unknown.
 		return nil, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	case err != nil:
 		return nil, false, err

@@ -22,8 +22,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// readable says, by collection, why a document of a list cannot be read. The books' verification finds
-// theirs.
+// readable has, by collection, the check that a document of a list can be read. The books verify theirs.
 var readable = map[string]func(store.Document) error{
 	audit.Collection: func(doc store.Document) error {
 		if audit.IsEntry(doc.Key.ID) {
@@ -58,7 +57,7 @@ func reads[T any](read func(store.Document) (T, error)) func(store.Document) err
 
 func decodes[T any](doc store.Document) error { return store.Decode(doc.Fields, new(T)) }
 
-// lists is the store as people and tasks list it: what cannot be read is left out, logged, counted and said.
+// lists is the store for lists: a document that cannot be read is left out, logged, counted and reported.
 func (c Config) lists(from store.Store) store.Store {
 	return store.Readable{Store: from, Check: readable, Skipped: func(ctx context.Context, key store.Key) {
 		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list",
@@ -68,11 +67,11 @@ func (c Config) lists(from store.Store) store.Store {
 	}}
 }
 
-// unreadable keeps what waited in a lane under a document that cannot be read as a dead letter of the queue
-// that it fits.
+// unreadable keeps a lane's document that cannot be read as a dead letter of the queue that it fits best.
 func (c Config) unreadable(doc store.Document, of string, now time.Time) []store.Write {
-	c.Log.LogAttrs(context.Background(), slog.LevelError, "message of a lane is not readable, kept as "+
-		"a dead letter", slog.String("collection", doc.Key.Collection), slog.String("id", doc.Key.ID))
+	c.Log.LogAttrs(context.Background(), slog.LevelError,
+		"message of a lane is not readable, kept as a dead letter",
+		slog.String("collection", doc.Key.Collection), slog.String("id", doc.Key.ID))
 	c.Metrics.Unreadable(doc.Key.Collection)
 	source, _ := doc.Fields["queue"].(string)
 	topic, _ := doc.Fields["topic"].(string)
@@ -88,5 +87,5 @@ func (c Config) unreadable(doc store.Document, of string, now time.Time) []store
 			}
 		}
 	}
-	return nil // the catalog keeps no dead letters at all
+	return nil // no queue keeps dead letters
 }

@@ -27,59 +27,46 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// TestDamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the
-// list.
+// One document of each collection that people list is damaged.
 func TestDamagedDocumentStopsNoList(t *testing.T) {
 	t.Parallel()
+	type fields = map[string]any
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	const none = "9" // sorts before letters
+	const first, number = "9", int64(7) // an id that sorts before letters, and no text
 	tenant := sha256.Sum256([]byte("default"))
 	shard := dedupe.Shard("orders-process", "default", "e1")
 	for collection, test := range map[string]struct {
 		id     string
-		fields map[string]any
-		paths  []string
+		fields fields
+		paths  string
 	}{
-		"deadLetters": {"x", map[string]any{
-			"queue": "orders-process", "state": "open", "kept_at": now,
-			"reason": int64(7),
-		}, []string{
-			"/v1/ops/dead-letters?queue=orders-process", "/v1/ops/dead-letters?queue=orders-process&state=open",
-			"/ops/dead-letters?queue=orders-process",
-		}},
+		"deadLetters": {
+			"x",
+			fields{"queue": "orders-process", "state": "open", "kept_at": now, "reason": number},
+			"/v1/ops/dead-letters?queue=orders-process /v1/ops/dead-letters?queue=orders-process&state=open " +
+				"/ops/dead-letters?queue=orders-process",
+		},
 		"audit": {
 			"~queue~~orders-process~0000000000000000001-x",
-			map[string]any{"kind": "pause", "at": now, "why": int64(7)},
-			[]string{"/v1/ops/audit", "/v1/ops/queues/orders-process/changes", "/ops/audit"},
+			fields{"kind": "pause", "at": now, "why": number},
+			"/v1/ops/audit /v1/ops/queues/orders-process/changes /ops/audit",
 		},
 		"webhookEvents": {
-			"x",
-			map[string]any{"shard": shard, "created_at": now, "queue": "orders-process"},
-			[]string{"/v1/ops/events", "/ops/events"},
+			"x", fields{"shard": shard, "created_at": now, "queue": "orders-process"}, "/v1/ops/events /ops/events",
 		},
-		"orders": {
-			none, map[string]any{"state": "PaymentInitiated"}, []string{"/v1/ops/orders?state=PaymentInitiated"},
-		},
-		"stock": {"default~9", map[string]any{"available": "many"}, []string{"/v1/ops/stock"}},
-		"pauses": {
-			"orders-process", map[string]any{"who": int64(7)}, []string{"/v1/ops/pauses", "/v1/ops/queues", "/ops/"},
-		},
-		"products": {"default~9", map[string]any{"points": "many"}, []string{"/v1/ops/products"}},
-		"refunds": {
-			"x", map[string]any{"reserved_at": now, "state": "refunded"}, []string{"/v1/ops/refunds?state=refunded"},
-		},
+		"orders":   {first, fields{"state": "PaymentInitiated"}, "/v1/ops/orders?state=PaymentInitiated"},
+		"stock":    {"default~9", fields{"available": "many"}, "/v1/ops/stock"},
+		"pauses":   {"orders-process", fields{"who": number}, "/v1/ops/pauses /v1/ops/queues /ops/"},
+		"products": {"default~9", fields{"points": "many"}, "/v1/ops/products"},
+		"refunds":  {"x", fields{"reserved_at": now, "state": "refunded"}, "/v1/ops/refunds?state=refunded"},
 		"audit, an operation": {
-			"x",
-			map[string]any{"created_at": now, "progress": "running"},
-			[]string{"/v1/ops/operations", "/ops/operations"},
+			"x", fields{"created_at": now, "progress": "running"}, "/v1/ops/operations /ops/operations",
 		},
-		"usage": {none, map[string]any{"month": "default~2026-03"}, []string{"/v1/ops/usage?month=2026-03"}},
+		"usage": {first, fields{"month": "default~2026-03"}, "/v1/ops/usage?month=2026-03"},
 		"periods": {
-			hex.EncodeToString(tenant[:4]) + "-default~2026-01",
-			map[string]any{"who": int64(7)},
-			[]string{"/v1/ops/journal/periods"},
+			hex.EncodeToString(tenant[:4]) + "-default~2026-01", fields{"who": number}, "/v1/ops/journal/periods",
 		},
-		"endpoints": {"x", map[string]any{"created_at": now, "url": int64(7)}, []string{"/v1/ops/endpoints"}},
+		"endpoints": {"x", fields{"created_at": now, "url": number}, "/v1/ops/endpoints"},
 	} {
 		t.Run(collection, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +78,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 				c.Log, c.Metrics, db = slog.New(slog.NewJSONHandler(&log, nil)), metrics, c.Store
 			})
 			storetest.Put(t, db, store.Create(store.Key{Collection: collection, ID: test.id}, test.fields))
-			for _, path := range test.paths {
+			for _, path := range strings.Fields(test.paths) {
 				answer := asked(w, http.MethodGet, path, "")
 				require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
 				said := answer.Header().Get(api.HeaderSkipped)
@@ -103,10 +90,10 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 			}
 			require.Contains(t, log.String(), `"msg":"document left out of a list","collection":"`+collection+`"`)
 			counted := httptest.NewRecorder()
-			metrics.Handler().ServeHTTP(counted, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-				"/metrics", nil))
-			require.Contains(t, counted.Body.String(),
-				`billhook_documents_unreadable_total{collection="`+collection+`"}`)
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+			metrics.Handler().ServeHTTP(counted, request)
+			metric := `billhook_documents_unreadable_total{collection="` + collection + `"}`
+			require.Contains(t, counted.Body.String(), metric)
 		})
 	}
 }

@@ -1,5 +1,5 @@
-// Package worker puts the push worker together, of the store, the publisher and the clock that the mains
-// bring. It decides nothing itself.
+// Package worker assembles the push worker from the store, the publisher and the clock of the mains. It
+// decides nothing itself.
 package worker
 
 import (
@@ -63,49 +63,46 @@ const (
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
-	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople knows all queues and publishes
-	// nothing.
+	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople has all queues, and never publishes.
 	Serves string
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
 	Store store.Store
-	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it has none.
+	// Ingest copies to the webhook service's database; see Mirror. nil: that service reads the store itself.
 	Ingest        *mirror.Mirror
 	Publisher     contract.Publisher
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        access.Access
-	// Backlogs counts what waits in the broker; nil: it cannot be counted.
+	// Backlogs counts the messages in the broker; nil: it cannot.
 	Backlogs backlog.Counter
-	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	// Broker is asked for its messages at any time; nil: people see the last count.
 	Broker backlog.Counter
-	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
+	// Instance names this process in logs and attempts; empty: a random name.
 	Instance string
-	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them;
-	// nil: it may not.
+	// Subscriptions shows the state of paused queues' subscriptions, and Switch changes it; nil: it cannot.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
-	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
+	// Doctor compares what is deployed with the catalog; nil: nothing can be compared.
 	Doctor system.Doctor
-	// Settings are what the program runs with, for people who ask, without secrets.
+	// Settings are the program's, without secrets.
 	Settings    []env.Setting
 	Environment string
 	Links       events.Links
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics
 	Now         func() time.Time
-	// SealLag is how long the store may take for a commit after it has taken its time.
+	// SealLag is how long a commit may take after its time was read.
 	SealLag time.Duration
-	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the
-	// scheduler does.
+	// Alarm releases delayed messages on time; nil: the worker does by AfterFunc, or else the scheduler.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
-	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
+	// PrivateEndpoints allows third parties' endpoints at any address, for development.
 	PrivateEndpoints bool
 	Handlers         func(*handler.Registry)
 }
 
-// Mirror has what the webhook service reads of the store, which of names, copied into a database of its own.
+// Mirror has the members that the webhook service reads copied to its own database. of names the store.
 func (c *Config) Mirror(copies store.Store, of string) {
 	members := map[string]map[string]any{
 		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}),
@@ -126,7 +123,7 @@ type Worker struct {
 	rates  *rates.Recorder
 	looks  *console.Catalog
 
-	// What its operations share with its deliveries, and its handlers with both.
+	// What operations, deliveries and handlers share.
 	mappings *customers.Mappings
 	watched  store.Store
 	worth    *products.Reader
@@ -135,9 +132,8 @@ type Worker struct {
 	upkeep   *tasks.Service
 }
 
-// LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue.
-// The embedded store makes an index at the first query that needs it: while there is nothing to read, that
-// costs nothing.
+// LookOnce makes every read once, with each filter, and with each beside a queue. The embedded store makes an
+// index at the first query that needs it, which is fast while the store is empty.
 func (w *Worker) LookOnce(ctx context.Context) {
 	queue := "none"
 	if len(w.served) > 0 {
@@ -165,13 +161,13 @@ func (w *Worker) LookOnce(ctx context.Context) {
 			filters = append(filters, all)
 		}
 		for _, query := range filters {
-			// what is not there
-			_, _ = o.Call(ctx, audit.Author{}, console.Input{Path: path, Query: query, Now: time.Now()})
+			in := console.Input{Path: path, Query: query, Now: time.Now()}
+			_, _ = o.Call(ctx, audit.Author{}, in) // there is no such thing
 		}
 	}
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends.
+// Drain makes the worker refuse new pushes and report that it is not ready. It ends the worker's own alarm.
 func (w *Worker) Drain() {
 	w.push.Drain()
 	if timer, own := w.Alarm.(*alarm.Timer); own {
@@ -179,110 +175,63 @@ func (w *Worker) Drain() {
 	}
 }
 
-// byTheMinute leaves kept messages to the scheduler.
+// byTheMinute leaves delayed messages to the scheduler.
 type byTheMinute struct{}
 
 func (byTheMinute) At(context.Context, time.Time) error { return nil }
 
-// Longest is the longest that the worker works at an answer.
+// Longest is how long an answer may take.
 func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
 
 const lanesAtOnce = 16
 
-// Check reports what a worker of the pool, or of all, would refuse of the catalog, whatever its addresses and
-// secrets.
-func Check(c *catalog.Catalog, pool string) error {
-	// never read
-	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now}
-	registry := handler.NewRegistry()
-	config.register(registry, &Worker{})
-	return refuse(c, queuesOf(c, pool), registry)
-}
-
-// Mistakes are those with which a catalog was loaded, and what a worker would refuse of it, but on lines that
-// have a mistake already: it would follow from that. A worker whose contracts cannot be read would refuse
-// everything.
-func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
-	known := catalog.Mistakes(loading)
-	if c.Contracts == nil {
-		return known
-	}
-	named := *c // an entry without an id has its mistake already
-	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
-	return append(known, slices.DeleteFunc(catalog.Mistakes(Check(&named, "")), func(m *catalog.Mistake) bool {
-		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
-			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
-		})
-	})...)
-}
-
 func (c Config) register(registry *handler.Registry, w *Worker) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
-	billing.Register(registry,
-		billing.Points{
-			Store: c.Store, PointsOf: w.worth.Points, Now: c.Now, Mappings: w.mappings,
-			Orders: c.Catalog.EmitsOf("points.credit"),
-		},
-		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
+	billing.Register(registry, billing.Points{
+		Store: c.Store, PointsOf: w.worth.Points, Now: c.Now, Mappings: w.mappings,
+		Orders: c.Catalog.EmitsOf("points.credit"),
+	}, billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
 		Store: c.Store, Poster: w.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter,
 		Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
 	})
 	notifications.Register(registry, c.Catalog)
 	usage.Register(registry, c.Catalog, c.Store, c.Now)
-	journal.Register(registry,
-		journal.Deps{Catalog: c.Catalog, Store: c.Store, Calendar: journal.NewCalendar(c.Store, c.Now), Now: c.Now})
+	calendar := journal.NewCalendar(c.Store, c.Now)
+	journal.Register(registry, journal.Deps{Catalog: c.Catalog, Store: c.Store, Calendar: calendar, Now: c.Now})
 	orders.Register(registry, c.Catalog, c.Store, c.Now)
-	registerPayments(registry, c.Catalog, c.Targets, c.Store, c.Now)
+	c.registerPayments(registry)
 	if c.Handlers != nil {
 		c.Handlers(registry)
 	}
 	c.Targets.Register(registry, c.Catalog, c.Pool, after)
 }
 
-func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
-	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool {
-		return pool != "" && q.Pool != pool
-	})
-}
-
-func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
-	own := *c
-	own.Queues = queues
-	var unsaid error
-	if _, delivers := c.HandledBy(endpoints.Handler); delivers && c.Endpoints == (catalog.Endpoints{}) {
-		unsaid = &catalog.Mistake{
-			File: "targets.yaml", Key: "endpoints", What: "is missing, and a queue delivers to them",
-		}
-	}
-	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
-}
-
-// delivering puts together what delivers messages, and nothing that people do. It reports all mistakes of the
-// catalog together.
+// delivering assembles what delivers messages, without operations. It reports all mistakes of the catalog.
 func (c Config) delivering() (*Worker, error) {
+	self := rates.Service{
+		Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version,
+		Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
+	}
 	w := &Worker{
 		log: c.Log, served: queuesOf(c.Catalog, c.Pool), mappings: customers.NewMappings(c.Store, c.Log, c.Now),
 		rates: rates.NewRecorder(rates.Config{ // it adds nothing to the store until Start
-			Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc, Breakers: c.Targets.Breakers,
-			Self: rates.Service{
-				Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version,
-				Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
-			},
+			Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
+			Breakers: c.Targets.Breakers, Self: self,
 		}),
 	}
 	c.Targets.Watch(w.rates.Answered)
 	registry := handler.NewRegistry()
 	w.watched, w.worth = w.mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
-	// Events' requests to the endpoints of third parties and people's are within the same limits.
+	// Events and people share the limits of requests to third parties' endpoints.
 	w.poster = delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
 	w.poster.Watcher = w.rates.Answered
 	c.register(registry, w)
 	var mistakes []error
 	for _, q := range c.Catalog.Queues {
 		if q.Enabled && !c.Catalog.Contracts.Known(q.Contract) {
-			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID,
-				q.Contract))
+			unknown := fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract)
+			mistakes = append(mistakes, unknown)
 		}
 	}
 	mistakes = append(mistakes, refuse(c.Catalog, w.served, registry))
@@ -300,8 +249,8 @@ func (c Config) delivering() (*Worker, error) {
 	release.Of = lane.Delayed
 	w.upkeep = &tasks.Service{
 		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs,
-		Subscriptions: c.Subscriptions,
-		Ingest:        c.Ingest, Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
+		Subscriptions: c.Subscriptions, Ingest: c.Ingest, Log: c.Log, Metrics: c.Metrics, Now: c.Now,
+		SealLag: c.SealLag,
 	}
 	switch {
 	case c.Alarm != nil:
@@ -314,14 +263,13 @@ func (c Config) delivering() (*Worker, error) {
 	w.push = push.New(push.Config{
 		Once:   dedupe.Once{Store: w.watched, Now: c.Now, NewToken: uuid.NewString, Instance: c.Instance},
 		Queues: w.served, Catalog: c.Catalog, Handlers: registry, Outbox: w.relay, Alarm: w.Alarm, Timer: after,
-		Dice:          rand.Float64,
-		Authenticator: c.Authenticator, Log: c.Log, Metrics: c.Metrics, Rates: w.rates,
+		Dice: rand.Float64, Authenticator: c.Authenticator, Log: c.Log, Metrics: c.Metrics, Rates: w.rates,
 	})
 	w.served = slices.DeleteFunc(slices.Clone(w.served), func(q catalog.Queue) bool { return !q.Enabled })
 	return w, nil
 }
 
-// New puts the worker together. It reports all mistakes of the catalog together.
+// New assembles a worker. It reports all mistakes of the catalog together.
 func New(config Config) (*Worker, error) {
 	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
 	if config.Serves == ServesPeople {
@@ -365,15 +313,12 @@ func New(config Config) (*Worker, error) {
 	return w, nil
 }
 
-// apps are what people's operations work on.
+// apps are what operations work on.
 func (c Config) apps(w *Worker) operations.Apps {
-	listed := w.upkeep.Store
-	operator := &bulk.Operator{
-		Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Wait: wait,
-	}
-	reverter := &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString}
-	// the worker that runs the tasks may publish on every queue, and does it for people
-	if c.Serves != ServesPeople {
+	listed, now, newID := w.upkeep.Store, c.Now, uuid.NewString
+	operator := &bulk.Operator{Store: listed, Catalog: c.Catalog, Now: now, NewID: newID, Wait: wait}
+	reverter := &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: now, NewID: newID}
+	if c.Serves != ServesPeople { // which may publish, and does it for people
 		operator.Relay = func(ctx context.Context, lane string) error {
 			_, err := w.relay.Lane(ctx, lane)
 			return err
@@ -385,30 +330,27 @@ func (c Config) apps(w *Worker) operations.Apps {
 		}
 	}
 	w.upkeep.Operations = operator.RunAll
+	self := system.Self{Build: serve.BuildOf(), Instance: c.Instance, Pool: c.Pool, StartedAt: now().UTC()}
 	_, delivers := c.Catalog.HandledBy(endpoints.Handler)
 	return operations.Apps{
 		Store: listed, Log: c.Log, DeadLetters: operator, Example: c.example,
 		Reads: events.Reads{
-			Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Viewer: c.Subscriptions,
-			Broker: c.Broker,
-			Links:  c.Links, Worker: c.trial,
+			Store: listed, Catalog: c.Catalog, Now: now, NewID: newID, Viewer: c.Subscriptions, Broker: c.Broker,
+			Links: c.Links, Worker: c.trial,
 		},
-		Deployment: &system.Deployment{
-			Self:     system.Self{Build: serve.BuildOf(), Instance: c.Instance, Pool: c.Pool, StartedAt: c.Now().UTC()},
-			Settings: c.Settings, Doctor: c.Doctor,
-		},
+		Deployment: &system.Deployment{Self: self, Settings: c.Settings, Doctor: c.Doctor},
 		Pauses: &pauses.Operator{
-			Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: c.Now, NewID: uuid.NewString,
+			Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: now, NewID: newID,
 		},
-		Periods: &journal.Periods{Store: listed, Now: c.Now, NewID: uuid.NewString}, Reverter: reverter,
-		Customers: &customers.Operator{Store: c.lists(w.watched), Now: c.Now, NewID: uuid.NewString},
+		Periods: &journal.Periods{Store: listed, Now: now, NewID: newID}, Reverter: reverter,
+		Customers: &customers.Operator{Store: c.lists(w.watched), Now: now, NewID: newID},
 		Products: &products.Editor{
-			Store: listed, Start: c.Catalog.Products, Now: c.Now, NewID: uuid.NewString, Changed: w.worth.Forget,
+			Store: listed, Start: c.Catalog.Products, Now: now, NewID: newID, Changed: w.worth.Forget,
 		},
-		Stock: &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},
+		Stock: &orders.StockEditor{Store: listed, Now: now, NewID: newID},
 		Endpoints: &endpoints.Editor{
 			Store: listed, Poster: w.poster, Off: !delivers, OldSecretFor: c.Catalog.Endpoints.OldSecretFor,
-			Now: c.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+			Now: now, NewID: newID, NewSecret: endpoints.NewSecret,
 		},
 	}
 }

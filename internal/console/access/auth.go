@@ -1,5 +1,5 @@
-// Package access is who may use the console: tokens, identities, sessions of pages, and nobody from another
-// site. What they may do is the operations' to say.
+// Package access decides who may use the console: tokens, identities, sessions of pages, and no other site.
+// It refuses to know what an operation needs.
 package access
 
 import (
@@ -21,8 +21,7 @@ import (
 // Identifier verifies the sender of a request by its headers.
 type Identifier interface {
 	// Identify returns the e-mail address of a person who may use the API. The error wraps serve.ErrNoToken,
-	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or means that the identity is not valid. It repeats
-	// nothing of the headers.
+	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, else the identity is invalid. It repeats no header.
 	Identify(ctx context.Context, header http.Header) (who string, err error)
 }
 
@@ -30,14 +29,14 @@ type Identifier interface {
 type Access struct {
 	// Tokens are the accepted bearer tokens; several, for rotation.
 	Tokens []string
-	// Identifier accepts identities besides; nil: none.
+	// Identifier accepts identities too; nil: none.
 	Identifier Identifier
-	// OpenOnLoopback accepts a peer on this machine without a token, where it names this machine
-	// as localhost or by a loopback address. It is for emulators and stand-ins alone.
+	// OpenOnLoopback accepts a peer on this machine without a token, where the Host is localhost or a loopback
+	// address. It is for emulators and stand-ins alone.
 	OpenOnLoopback bool
 }
 
-// operatorHeader has the name of a person where several share the token or the machine.
+// operatorHeader names a person where several share the token or the machine.
 const operatorHeader = "X-Operator"
 
 const maxOperator = 128
@@ -46,8 +45,7 @@ var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-
 
 type admittedKey struct{}
 
-// admitted is the sender of an accepted request, and when the session ends that said so; zero: it came
-// without one.
+// admitted is the sender of an accepted request, and the end of its session; zero: there is no session.
 type admitted struct {
 	who   audit.Author
 	until time.Time
@@ -70,13 +68,16 @@ func Who(ctx context.Context) string { return Author(ctx).String() }
 
 var (
 	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
-	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid",
-		"The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail "+
-			"address, of at most 128 bytes.")
+	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+
+		" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
 	errOtherHost = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to "+
 		"localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
 	errOtherSite = serve.Refuse(http.StatusForbidden, "cross_origin",
 		"Another site may not ask for this; use the API's own pages or a client.")
+	errNotAllowed = serve.Refuse(http.StatusForbidden, "identity_not_allowed",
+		"This identity may not use the API; have its e-mail address added to OPS_ALLOW.")
+	errNoKeys = serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable",
+		"The identity cannot be checked now; try again.").After(5)
 )
 
 var problems = func() serve.ErrorMapping {
@@ -86,23 +87,14 @@ var problems = func() serve.ErrorMapping {
 	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with "+
 		"the OPS_TOKEN, or with an identity token where OPS_ALLOW names people.")
 	none.Authenticate = "Bearer"
-	return serve.ErrorMapping{
-		Known: []serve.KnownError{
-			{
-				Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed",
-					"This identity may not use the API; have its e-mail address added to OPS_ALLOW."),
-			},
-			{
-				Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable",
-					"The identity cannot be checked now; try again.").After(5),
-			},
-			{Of: serve.ErrNoToken, As: none},
-		},
-		Last: invalid,
-	}
+	return serve.ErrorMapping{Last: invalid, Known: []serve.KnownError{
+		{Of: serve.ErrNotAllowed, As: errNotAllowed},
+		{Of: serve.ErrKeysUnavailable, As: errNoKeys},
+		{Of: serve.ErrNoToken, As: none},
+	}}
 }()
 
-// Guard refuses requests that another site has a browser send, which adds cookies by itself, and those of
+// Guard refuses requests that another site has a browser send, with cookies that it adds by itself, and
 // senders who may not use the API.
 func (a Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -147,7 +139,7 @@ func (a Access) who(r *http.Request) (audit.Author, error) {
 	}
 }
 
-// named is a sender by the operator's name that the request has: a note for the audit, never a proof.
+// named is the sender with the operator's name of the request: a note for the audit, never a proof.
 func named(by audit.Proof, r *http.Request) (audit.Author, error) {
 	given := r.Header.Values(operatorHeader)
 	switch {
@@ -174,8 +166,7 @@ func (a Access) accepts(authorization string) bool {
 	return accepted == 1
 }
 
-// fromLoopback reports whether the connection is from this machine and no proxy, which names itself in the
-// headers.
+// fromLoopback reports whether the connection is from this machine, and not from a proxy by its headers.
 func fromLoopback(r *http.Request) bool {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		if _, forwarded := r.Header[name]; forwarded {
@@ -186,8 +177,7 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is
-// another site's name.
+// namesThisMachine reports whether the Host is localhost or a loopback address: DNS rebinding needs another.
 func namesThisMachine(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil { // there is no port
@@ -200,10 +190,10 @@ func namesThisMachine(r *http.Request) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// fromOtherSite reports whether a browser names another site as the origin, of a read too.
+// fromOtherSite reports whether a browser names another site as the origin.
 func fromOtherSite(r *http.Request) bool {
 	change := *r
-	change.Method = http.MethodPost // reads are let through otherwise
+	change.Method = http.MethodPost // else reads would pass
 	var protection http.CrossOriginProtection
 	return protection.Check(&change) != nil
 }

@@ -17,31 +17,31 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// SessionLife is how long a session lasts. It is not made longer by use.
+// SessionLife is how long a session lasts. Use does not prolong it.
 const SessionLife = 12 * time.Hour
 
 const (
-	// instancesDiffer is how far the clocks of two instances may be apart.
-	instancesDiffer = time.Minute
-	// maxSession bounds a cookie that is looked at, in bytes.
+	// maxClockSkew is how far the clocks of two instances may be apart.
+	maxClockSkew = time.Minute
+	// maxSession bounds a cookie, in bytes.
 	maxSession = 512
 )
 
-// The names of the cookie. A browser takes one that begins with __Host- from its own host alone, over TLS.
+// The names of the cookie. A browser accepts one that begins with __Host- from its own host alone, over TLS.
 const (
 	sessionCookie      = "__Host-billhook-ops"
 	sessionCookieLocal = "billhook-ops"
 )
 
-// Sessions let people look at pages: those whom Access knows, and those who have signed in. A browser
-// sends no bearer token, so that whoever has one shows it once, and gets a cookie for twelve hours.
+// Sessions admit people to pages: those whom Access knows, and those who have signed in. A browser sends no
+// bearer token, so a person shows it once and gets a cookie for twelve hours.
 //
-// The cookie holds who its bearer is and until when, under a MAC whose key is made of the token. So each
-// instance knows it without a store, and it ends with the token. It cannot be taken back before: to sign
-// out removes it from the browser. The API itself takes no cookie.
+// The cookie holds a name and an end, under a MAC whose key is derived from the token. So each instance
+// verifies it without a store, and it ends with the token. It cannot be revoked before: signing out removes
+// it from the browser. The API accepts no cookie.
 type Sessions struct {
 	Access Access
-	// Local is a key by chance, of this process, for sessions on this machine, which prove nothing; nil: nobody
+	// Local is a random key of this process for sessions on this machine, which prove nothing; nil: nobody
 	// signs in by a name alone.
 	Local []byte
 	Log   *slog.Logger
@@ -58,15 +58,14 @@ var (
 		"and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
 )
 
-// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without
-// one.
+// SessionEnd is the end of the session of an accepted request; zero: there is no session.
 func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 
-// Guard lets people to pages, and has others refused. Who says who they are. What another site has a browser
-// ask for is refused, be it a look; and so is a change that does not say where it is from.
-func (s *Sessions) Guard(
-	refuse func(http.ResponseWriter, *http.Request, *serve.Problem),
-) func(http.Handler) http.Handler {
+// Refuser answers a request that is refused.
+type Refuser func(http.ResponseWriter, *http.Request, *serve.Problem)
+
+// Guard admits people to pages, and has refuse answer all others, and what OwnPage refuses.
+func (s *Sessions) Guard(refuse Refuser) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			problem := OwnPage(r)
@@ -85,8 +84,8 @@ func (s *Sessions) Guard(
 	}
 }
 
-// OwnPage refuses a request that a page of another site has a browser send, and a change that does not
-// say where it is from. It is nil for all others.
+// OwnPage refuses a request, even a read, that another site has a browser send, and a change without an
+// origin. It is nil for all others.
 func OwnPage(r *http.Request) *serve.Problem {
 	looks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
@@ -117,8 +116,7 @@ func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err er
 	return who, end, err
 }
 
-// Form says what a person is asked for who signs in: a token, a name alone, or nothing, where a proxy says
-// who they are.
+// Form says what a person signs in with: a token, a name alone, or nothing, where a proxy identifies people.
 func (s *Sessions) Form(r *http.Request) (token, name bool) {
 	return len(s.Access.Tokens) > 0, len(s.Access.Tokens) > 0 || s.atHome(r)
 }
@@ -127,15 +125,15 @@ func (s *Sessions) atHome(r *http.Request) bool {
 	return len(s.Local) > 0 && s.Access.OpenOnLoopback && fromLoopback(r) && namesThisMachine(r)
 }
 
-// SignIn returns the cookie of a new session for a person who has shown a token, or who is on this
-// machine. name is who they say they are. The error is a *serve.Problem.
+// SignIn returns the cookie of a new session for a person with a token, or on this machine. name is who they
+// say they are. The error is a *serve.Problem.
 func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, error) {
 	now := s.Now()
 	proof, key := audit.ThisMachine, s.Local
 	switch {
 	case token != "":
 		if !s.Access.accepts("Bearer " + token) {
-			// What was typed is not logged: it may be a token in the wrong field.
+			// The input is not logged: it may be a token in the wrong field.
 			s.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", errToken.Code))
 			return nil, errToken
 		}
@@ -176,11 +174,11 @@ func keyOf(token string) []byte {
 }
 
 func sealed(key []byte, who audit.Author, end time.Time) (string, error) {
-	return jwt.NewWithClaims(jwt.SigningMethodHS256,
-		jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}).SignedString(key)
+	claims := jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(key)
 }
 
-// read returns nobody for a cookie that is forged, over, or of a token that is no longer accepted.
+// read returns nobody for a cookie that is forged, expired, or of a token that is no longer accepted.
 func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 	claims := jwt.RegisteredClaims{}
 	_, err := jwt.ParseWithClaims(value, &claims, func(*jwt.Token) (any, error) {
@@ -198,8 +196,8 @@ func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 		return keys, nil
 	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(),
 		jwt.WithTimeFunc(s.Now), jwt.WithStrictDecoding())
-	if err != nil || len(value) > maxSession ||
-		claims.ExpiresAt.After(s.Now().Add(SessionLife+instancesDiffer)) {
+	latest := s.Now().Add(SessionLife + maxClockSkew)
+	if err != nil || len(value) > maxSession || claims.ExpiresAt.After(latest) {
 		return audit.Author{}, time.Time{}
 	}
 	return who, claims.ExpiresAt.UTC()

@@ -1,6 +1,5 @@
-// Package api serves what is declared as operations over HTTP: a route for each, refusals as problem
-// documents, and the OpenAPI document of all. It refuses to decide who may come in, and to know any
-// operation.
+// Package api serves operations over HTTP: a route for each, refusals as problem documents, and the OpenAPI
+// document of all. It refuses to decide who is admitted, and to know any operation.
 package api
 
 import (
@@ -31,14 +30,14 @@ type Server struct {
 	*console.Catalog
 
 	Log *slog.Logger
-	// Author is the caller of a request that has been let in.
+	// Author is the caller of an admitted request.
 	Author func(context.Context) audit.Author
 	Now    func() time.Time
 	Store  store.GetCommitter
 }
 
 var (
-	// errNobody is a wall behind those that let people in.
+	// errNobody is a second check, in case a route is not guarded.
 	errNobody = serve.Refuse(http.StatusForbidden, "forbidden", "Nobody was let in for this.")
 	errQuery  = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
 )
@@ -49,9 +48,7 @@ const maxBody = 64 << 10
 // Routes adds a route for each operation.
 func (s *Server) Routes(r chi.Router) {
 	for _, o := range s.Operations {
-		r.Method(o.Method, o.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.serve(o, w, r)
-		}))
+		r.MethodFunc(o.Method, o.Pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(o, w, r) })
 	}
 	r.Get("/v1/ops/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		switch query, err := url.ParseQuery(r.URL.RawQuery); {
@@ -85,7 +82,7 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	serve.WriteJSON(w, status, json.RawMessage(body))
 }
 
-// answer is that of the operation, or the one of before to a change that is named and sent again.
+// answer is that of the operation, or the stored one of a change that is repeated under its key.
 func (s *Server) answer(
 	ctx context.Context, o console.Operation, r *http.Request,
 ) (body []byte, repeated bool, err error) {
@@ -108,7 +105,7 @@ func (s *Server) answer(
 	return body, false, err
 }
 
-// inputOf reads a request for an operation. The error is the *serve.Problem that says why it cannot be read.
+// inputOf reads the request of an operation. The error is a *serve.Problem.
 func inputOf(o console.Operation, r *http.Request) (in console.Input, err error) {
 	if in.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return in, errQuery
@@ -119,14 +116,15 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 			in.Path[f.Name] = Param(r, f.Name)
 		}
 	}
-	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, cmp.Or(o.Body, maxBody))); err != nil {
-		return in, serve.Refuse(http.StatusBadRequest, "body_malformed",
-			fmt.Sprintf("The body could not be read: it has at most %d KiB.", cmp.Or(o.Body, maxBody)>>10))
+	most := cmp.Or(o.Body, maxBody)
+	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, most)); err != nil {
+		detail := fmt.Sprintf("The body could not be read: it has at most %d KiB.", most>>10)
+		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", detail)
 	}
 	return in, nil
 }
 
-// Param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
+// Param is a path parameter, unescaped: chi leaves it escaped where the client escaped more than necessary.
 func Param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -137,8 +135,8 @@ func Param(r *http.Request, name string) string {
 	return value
 }
 
-// Call calls an operation for the caller of the context. The answer is a value of the operation's answer
-// type. The error is the *serve.Problem that it is answered with, or wraps the context's.
+// Call calls an operation for the author in the context. The answer is a value of the operation's answer
+// type. The error is a *serve.Problem, or wraps the context's.
 func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
 	in.Now = s.Now().UTC()
 	by := s.Author(ctx)
@@ -160,7 +158,7 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 			}
 		}
 		attrs = append(attrs, slog.String("operation", o.Name))
-		if o.Needs == console.Act { // of a change the audit says it
+		if o.Needs == console.Act { // the audit names the author of a change
 			attrs = append(attrs, slog.String("who", by.String()))
 		}
 		s.Log.LogAttrs(ctx, slog.LevelInfo, "operation done", attrs...)
@@ -168,7 +166,7 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 	return answer, nil
 }
 
-// Problem is the answer to an error. It logs one that no row knows.
+// Problem is the answer to an error. It logs an error that no row declares.
 func (s *Server) Problem(ctx context.Context, o console.Operation, err error) *serve.Problem {
 	if p := (*serve.Problem)(nil); errors.As(err, &p) {
 		return p
@@ -193,8 +191,8 @@ type failed struct {
 	Message string `json:"message"`
 }
 
-// Scripts adds a route for each operation of the event queue that Billhook replaces. Their answers have that
-// queue's envelope, under the statuses of all others.
+// Scripts adds a route for each operation of the event queue that Billhook replaces. Answers have that
+// queue's envelope, and the same statuses as all others.
 func (s *Server) Scripts(r chi.Router, operations []console.Operation) {
 	for _, o := range operations {
 		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
@@ -214,13 +212,12 @@ func (s *Server) Scripts(r chi.Router, operations []console.Operation) {
 	}
 }
 
-// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and
-// the first keys.
+// HeaderSkipped counts the unreadable documents that an answer leaves out, and names the first.
 const HeaderSkipped = "Billhook-Skipped"
 
 const maxSkipped = 10
 
-// Skipped collects the documents that lists have left out. It is safe for concurrent use.
+// Skipped collects the keys of documents that lists left out. It is safe for concurrent use.
 type Skipped struct {
 	mu   sync.Mutex
 	keys []string
@@ -228,13 +225,13 @@ type Skipped struct {
 
 type skippedKey struct{}
 
-// CollectSkipped returns a context whose queries tell the collector.
+// CollectSkipped returns a context whose queries add to the collector.
 func CollectSkipped(ctx context.Context) (context.Context, *Skipped) {
 	s := &Skipped{}
 	return context.WithValue(ctx, skippedKey{}, s), s
 }
 
-// Skip tells the collector of a context, if it has one, of a document that was left out.
+// Skip adds a key to the collector of the context, if it has one.
 func Skip(ctx context.Context, key store.Key) {
 	if s, ok := ctx.Value(skippedKey{}).(*Skipped); ok {
 		s.mu.Lock()
@@ -243,7 +240,7 @@ func Skip(ctx context.Context, key store.Key) {
 	}
 }
 
-// String is what the header says; empty: nothing was left out.
+// String is the header's value; empty: nothing was left out.
 func (s *Skipped) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

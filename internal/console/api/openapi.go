@@ -16,26 +16,30 @@ import (
 	"billhook/internal/platform/store"
 )
 
+type object = map[string]any
+
+// content is the body of a request or an answer.
+func content(kind string, schema object) object { return object{kind: object{"schema": schema}} }
+
 // OpenAPI is the OpenAPI 3.1 document of all operations.
 func (s *Server) OpenAPI() map[string]any {
-	schemas, paths := schemas{all: map[string]any{}, types: map[string]reflect.Type{}},
-		map[string]map[string]any{}
-	problem := map[string]any{"description": "Why it is refused, or was not done", "content": map[string]any{
-		"application/problem+json": map[string]any{"schema": schemas.of(reflect.TypeFor[serve.Problem]())},
-	}}
+	schemas, paths := schemas{all: object{}, types: map[string]reflect.Type{}}, map[string]object{}
+	problem := object{
+		"description": "Why it is refused, or was not done",
+		"content":     content("application/problem+json", schemas.of(reflect.TypeFor[serve.Problem]())),
+	}
 	for _, o := range s.Operations {
-		entry := map[string]any{
+		answer := schemas.of(reflect.TypeOf(o.Answer()).Elem())
+		entry := object{
 			"operationId": strings.ReplaceAll(o.Name, " ", "-"), "summary": o.Summary, "tags": []string{o.Noun()},
-			"responses": map[string]any{"default": problem, "200": map[string]any{
-				"description": "What is so now", "content": map[string]any{
-					"application/json": map[string]any{"schema": schemas.of(reflect.TypeOf(o.Answer()).Elem())},
-				},
+			"responses": object{"default": problem, "200": object{
+				"description": "What is so now", "content": content("application/json", answer),
 			}},
 		}
 		if o.Help != "" {
 			entry["description"] = o.Help
 		}
-		parameters, members, required := []any{}, map[string]any{}, []string{}
+		parameters, members, required := []any{}, object{}, []string{}
 		for _, f := range o.Fields {
 			schema := maps.Clone(schemas.of(f.Type))
 			if len(f.OneOf) > 0 {
@@ -48,7 +52,7 @@ func (s *Server) OpenAPI() map[string]any {
 				}
 			}
 			if f.In != console.InBody {
-				parameters = append(parameters, map[string]any{
+				parameters = append(parameters, object{
 					"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema,
 				})
 				continue
@@ -59,8 +63,8 @@ func (s *Server) OpenAPI() map[string]any {
 			}
 		}
 		if o.Needs >= console.Reason {
-			parameters = append(parameters, map[string]any{
-				"name": headerKey, "in": "header", "required": false, "schema": map[string]any{"type": "string"},
+			parameters = append(parameters, object{
+				"name": headerKey, "in": "header", "required": false, "schema": object{"type": "string"},
 				"description": "Names the change: sent again with the same key, it is done once and answered as " +
 					"before, for 24 hours.",
 			})
@@ -69,29 +73,24 @@ func (s *Server) OpenAPI() map[string]any {
 			entry["parameters"] = parameters
 		}
 		if len(members) > 0 {
-			entry["requestBody"] = map[string]any{
-				"required": true, "content": map[string]any{"application/json": map[string]any{
-					"schema": map[string]any{
-						"type": "object", "properties": members, "required": required, "additionalProperties": false,
-					},
-				}},
-			}
+			entry["requestBody"] = object{"required": true, "content": content("application/json", object{
+				"type": "object", "properties": members, "required": required, "additionalProperties": false,
+			})}
 		}
 		if paths[o.Pattern] == nil {
-			paths[o.Pattern] = map[string]any{}
+			paths[o.Pattern] = object{}
 		}
 		paths[o.Pattern][strings.ToLower(o.Method)] = entry
 	}
-	return map[string]any{
-		"openapi": "3.1.0", "info": map[string]any{"title": "Billhook operations", "version": "1"},
-		"paths": paths, "components": map[string]any{"schemas": schemas.all},
+	return object{
+		"openapi": "3.1.0", "info": object{"title": "Billhook operations", "version": "1"},
+		"paths": paths, "components": object{"schemas": schemas.all},
 	}
 }
 
-// schemas are those of the structs, by the name under which the document has them: the type's, behind its
-// package's where two types share one.
+// schemas are those of structs, by the type's name, after its package's where two types share one.
 type schemas struct {
-	all   map[string]any
+	all   object
 	types map[string]reflect.Type
 }
 
@@ -110,41 +109,41 @@ func (s schemas) nameOf(t reflect.Type) string {
 
 func capital(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
 
-func (s schemas) of(t reflect.Type) map[string]any {
+func (s schemas) of(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
-		return map[string]any{"type": "string", "format": "date-time"}
+		return object{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[console.Moment](), t == reflect.TypeFor[store.Version]():
-		return map[string]any{"type": "string"}
+		return object{"type": "string"}
 	case t == reflect.TypeFor[jsontext.Value](), t.Kind() == reflect.Interface:
-		return map[string]any{}
+		return object{}
 	case t.Kind() == reflect.Pointer:
-		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}
+		return object{"anyOf": []any{s.of(t.Elem()), object{"type": "null"}}}
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		return map[string]any{"type": "array", "items": s.of(t.Elem())}
+		return object{"type": "array", "items": s.of(t.Elem())}
 	case t.Kind() == reflect.Map:
-		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
+		return object{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
 	case t.Kind() == reflect.Struct:
 		return s.object(t)
 	case t.Kind() == reflect.Bool:
-		return map[string]any{"type": "boolean"}
+		return object{"type": "boolean"}
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
-		return map[string]any{"type": "integer"}
+		return object{"type": "integer"}
 	case t.Kind() == reflect.Float64:
-		return map[string]any{"type": "number"}
+		return object{"type": "number"}
 	default:
-		return map[string]any{"type": "string"}
+		return object{"type": "string"}
 	}
 }
 
-func (s schemas) object(t reflect.Type) map[string]any {
+func (s schemas) object(t reflect.Type) object {
 	name := s.nameOf(t)
-	reference := map[string]any{"$ref": "#/components/schemas/" + name}
+	reference := object{"$ref": "#/components/schemas/" + name}
 	if s.types[name] == t {
 		return reference
 	}
 	s.types[name] = t // before its members: a struct may hold itself
-	properties, required := map[string]any{}, []string{}
+	properties, required := object{}, []string{}
 	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // the outer hide the inner
 		for f := range parts[0].Fields() {
 			member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -161,6 +160,6 @@ func (s schemas) object(t reflect.Type) map[string]any {
 		}
 	}
 	slices.Sort(required)
-	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": required}
+	s.all[name] = object{"type": "object", "properties": properties, "required": required}
 	return reference
 }

@@ -16,15 +16,13 @@ import (
 )
 
 const (
-	// headerKey names a change, so that a caller who has no answer can ask again; headerRepeated says that the
-	// answer is that of the request before.
+	// headerKey lets a caller without an answer repeat a change; headerRepeated marks the first one's answer.
 	headerKey      = "Idempotency-Key"
 	headerRepeated = "Idempotent-Replayed"
 
-	// RequestsCollection holds the answers of named changes.
+	// RequestsCollection holds the answers of changes with a key.
 	RequestsCollection = "requests"
-	// requestsKept is how long the answer to a named change is kept, and requestsTake how long one may be under
-	// way.
+	// requestsKept is how long an answer is kept, and requestsTake how long a change may take.
 	requestsKept = 24 * time.Hour
 	requestsTake = time.Minute
 	// maxKept bounds an answer that is kept, in bytes.
@@ -44,33 +42,32 @@ var (
 		"The request with this Idempotency-Key was done, and its answer is shown once.")
 )
 
-// change is one that its caller has named, as the document at its key holds it.
+// change is a change with an idempotency key, as its document holds it.
 type change struct {
 	key     store.Key
 	Print   string    `store:"print,required"`
 	BegunAt time.Time `store:"begun_at,required"`
 	Expires time.Time `store:"expire_at,required"`
-	// Done: it was done, and Answer is what was answered; empty: nobody is told twice.
+	// Done: it was done, and Answer is its answer; empty: that is shown once.
 	Done   bool   `store:"done"`
 	Answer string `store:"answer,omitzero"`
 }
 
-// begin names a change of a caller for its first request. Of a later one it returns the answer, or the
-// *serve.Problem that says why there is none. It is nil where there is no name, and for what is no change: a
-// trial writes nothing.
+// begin records the first request with a key. For a later one it returns the answer, or the *serve.Problem
+// that says why there is none. The change is nil without a key, and for what changes nothing.
 func (s *Server) begin(
-	ctx context.Context, o console.Operation, in console.Input, name string,
+	ctx context.Context, o console.Operation, in console.Input, key string,
 ) (_ *change, answer string, err error) {
-	if name == "" || o.Needs < console.Reason {
+	if key == "" || o.Needs < console.Reason {
 		return nil, "", nil
 	}
-	if !pii.ID.Valid(name) {
+	if !pii.ID.Valid(key) {
 		return nil, "", errKey
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", o.Name, o.URL(in), in.Body))
 	now := s.Now().UTC()
 	c := &change{
-		key:   store.Key{Collection: RequestsCollection, ID: store.ID(s.Author(ctx).String(), name)},
+		key:   store.Key{Collection: RequestsCollection, ID: store.ID(s.Author(ctx).String(), key)},
 		Print: hex.EncodeToString(sum[:]), BegunAt: now, Expires: now.Add(requestsKept),
 	}
 	_, err = s.Store.Commit(ctx, []store.Write{store.Create(c.key, store.Encode(c))})
@@ -98,8 +95,8 @@ func (s *Server) begin(
 	}
 }
 
-// end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One
-// whose outcome is not known stays begun. The error means that it stays so though it has ended.
+// end keeps the answer of a change with a key. A refused one has changed nothing, and its key is free again.
+// One with an unknown outcome stays begun. The error means that one that has ended stays begun, too.
 func (s *Server) end(
 	ctx context.Context, o console.Operation, c *change, answer []byte, refused error,
 ) error {

@@ -13,16 +13,16 @@ import (
 	"billhook/internal/console"
 )
 
-// cell is a value on a page. Its label is beside it or above it.
+// cell is a value on a page, with its label.
 type cell struct {
 	Label, Text, Href string
-	// Amount: it is a number. State: it is one of a few words, which has a colour. Block: it has lines of its
-	// own. ID: people copy it, and seldom read it.
+	// Amount: it is a number. State: it is one of a few words, with a colour. Block: it has several lines.
+	// ID: people copy it, and seldom read it.
 	Amount, State, Block, ID bool
 	Time                     time.Time
 }
 
-// Short is the text where there is room for a few words: of a long id that leads to its page, the beginning.
+// Short is the text for a narrow column: the beginning of a long id that links to its page.
 func (c cell) Short() string {
 	if c.Href == "" || len(c.Text) <= maxShort {
 		return c.Text
@@ -38,9 +38,8 @@ func (c cell) Word() bool {
 const (
 	maxShort = 40
 	maxWord  = 20
+	maxBlock = 12 << 10
 )
-
-const maxBlock = 12 << 10
 
 func cellOf(c console.Column, of any, tenant string) cell {
 	v := c.Value(of)
@@ -65,9 +64,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 
 const looks = "/v1/ops/"
 
-// linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address
-// that a member has; or of a page whose address names members in braces, such as
-// usage/{subscription}/entries?meter={meter}.
+// linkTo is the address that a link tag leads to: the page of a noun's thing, the search, the page of a
+// member's address, or a pattern with members in braces, such as usage/{subscription}/entries?meter={meter}.
 func linkTo(link, tenant, id string, item any) string {
 	path, query, _ := strings.Cut(link, "?")
 	switch {
@@ -81,8 +79,8 @@ func linkTo(link, tenant, id string, item any) string {
 	member := func(escape func(string) string) func(string) string {
 		return func(name string) string { return escape(console.Member(item, strings.Trim(name, "{}"))) }
 	}
-	path, query = braces.ReplaceAllStringFunc(path, member(url.PathEscape)),
-		braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
+	path = braces.ReplaceAllStringFunc(path, member(url.PathEscape))
+	query = braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
 	address := "/ops/" + strings.TrimSuffix(path+"?"+query, "?")
 	if strings.Contains(link, "{tenant}") {
 		return with(address, "tenant", console.Member(item, "tenant"))
@@ -96,9 +94,9 @@ var braces = regexp.MustCompile(`\{[a-z_]+\}`)
 
 type grid struct {
 	Title, Empty string
-	// Choose: people choose among the rows, by the first column.
+	// Choose: people choose rows, by the first column.
 	Choose bool
-	// Records are items that are no rows: each has a block.
+	// Records are items with a block, which are not shown as rows.
 	Records [][]cell
 	Heads   []cell
 	Rows    [][]cell

@@ -55,8 +55,8 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 	return view, nil
 }
 
-// act makes the change that a form asks for, and returns the address where its outcome is seen. What is seen
-// at no address, such as a new secret, it shows.
+// act makes the change that a form requests, and returns the address that shows its outcome. It shows an
+// answer that is at no address, such as a new secret, itself.
 func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	if o.Follow == o.Name {
 		return p.follow(v, o, v.param(lastParam(o)))
@@ -66,7 +66,7 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	case err != nil:
 		return "", err
 	case o.Follow != "":
-		next, _ = p.follow(v, p.row(o.Follow), console.Member(answer, "id")) // it has begun, whatever comes of this
+		next, _ = p.follow(v, p.row(o.Follow), console.Member(answer, "id")) // the change itself was made
 		return next, nil
 	case !o.Once:
 		return p.back(v, o), nil
@@ -77,8 +77,7 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	return "", nil
 }
 
-// follow goes on with what was begun for most of the time that a page may take. What it has done until then
-// stays done.
+// follow continues an operation for most of the time that a page may take. Its progress is kept.
 func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
 	defer cancel()
@@ -89,7 +88,7 @@ func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error)
 	return pageWith(p.row(o.Before), id), err
 }
 
-// back is the address where the outcome of a change is seen.
+// back is the address that shows the outcome of a change.
 func (p *Pages) back(v *visit, o console.Operation) string {
 	pattern := strings.TrimSuffix(strings.TrimSuffix(pageOf(o), "/"+o.Verb()), "/-")
 	if o.Verb() == "rm" {

@@ -25,18 +25,16 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 			p.change(r.With(p.named), address, shape("form "+o.Before, "declared_form.html"), form,
 				func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
-			p.page(r, address, shape(o.Name, "declared_list.html"), func(v *visit) (any, error) {
-				return p.list(v, o)
-			})
+			load := func(v *visit) (any, error) { return p.list(v, o) }
+			p.page(r, address, shape(o.Name, "declared_list.html"), load)
 		case !o.List && !p.beside(o):
-			p.page(r, address, shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) {
-				return p.detail(v, o)
-			})
+			load := func(v *visit) (any, error) { return p.detail(v, o) }
+			p.page(r, address, shape(o.Name, "declared_detail.html"), load)
 		}
 	}
 }
 
-// shape is the template of an operation's own, or of the forms that show its answer; else the one of all.
+// shape is the template of an operation, or of the forms that show its answer; else the shared one.
 func shape(name, declared string) string {
 	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates[own] != nil {
 		return own
@@ -50,8 +48,8 @@ func (p *Pages) beside(o console.Operation) bool {
 	})
 }
 
-// pageOf puts the verb behind a route that another page has: behind a list after a mark that no id begins
-// with.
+// pageOf is the address of an operation's page. That of a change ends with its verb, which on a list follows
+// a dash, as no id is one.
 func pageOf(o console.Operation) string {
 	pattern := strings.TrimPrefix(o.Pattern, "/v1")
 	if o.Needs != console.Look && !strings.Contains(pattern, "{") {
@@ -65,7 +63,7 @@ func pageOf(o console.Operation) string {
 
 type declaredView struct {
 	Title, Summary, Help string
-	// Answer is the operation's, or on a form that of what it shows, and Others are those beside that, by name.
+	// Answer is the operation's, or on a form that of Before, and Others are those of Beside, by name.
 	Answer any
 	Others map[string]any
 	// Noun is what it is about, and ID which one; empty: it is a list.
@@ -82,7 +80,7 @@ type declaredView struct {
 	Absent       *serve.Problem
 	Fields       []input
 	Button, Back string
-	// Refreshes: the list is by time, and shows by itself what comes.
+	// Refreshes: the list is by time, and reloads itself.
 	Reason, Done, Refreshes bool
 }
 
@@ -122,8 +120,8 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	}
 	param := lastParam(show)
 	if param != "" {
-		id := input{Field: console.Field{Name: "id"}, Label: title(show.Field(param).Help), Value: v.query("id")}
-		view.Filters = append(view.Filters, id)
+		byID := input{Field: console.Field{Name: "id"}, Label: title(show.Field(param).Help), Value: v.query("id")}
+		view.Filters = append(view.Filters, byID)
 	}
 	view.Filters = append(view.Filters, p.filters(v, o, "id", param)...)
 	shown := min(len(view.Filters), filtersShown)
@@ -167,7 +165,7 @@ func pageWith(o console.Operation, id string) string {
 	return strings.Replace(pageOf(o), "{"+lastParam(o)+"}", url.PathEscape(id), 1)
 }
 
-// look is ask for an answer of a type.
+// look is ask by an operation's name, for an answer of type T.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
 	answer, err := p.ask(v, p.row(name), given...)
 	found, _ = answer.(T)
@@ -179,8 +177,7 @@ func (p *Pages) row(name string) console.Operation {
 	return o
 }
 
-// ask calls an operation with what the address and the form of the visit say, or what is given by name and
-// value in turn.
+// ask calls an operation with the parameters of the visit's address and form, or with given names and values.
 func (p *Pages) ask(v *visit, o console.Operation, given ...string) (any, error) {
 	in, err := o.Input(func(f console.Field) (string, bool) {
 		i := slices.Index(given, f.Name)
@@ -212,8 +209,9 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 	}
 	view.Absent = notFound(err)
 	for _, other := range p.Declared.Operations {
-		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil &&
-			other.Method == http.MethodPut) {
+		allowed := view.Absent == nil && console.Allows(answer, other.Verb()) ||
+			view.Absent != nil && other.Method == http.MethodPut
+		if acts(other, o) && allowed {
 			view.Actions = append(view.Actions, link{Address: p.at(v, pageOf(other)), Name: title(verb(other))})
 		}
 	}
@@ -233,10 +231,8 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 			return view, err
 		}
 	}
-	if view.Filters = p.filters(v, o); !slices.ContainsFunc(view.Filters, func(f input) bool {
-		return f.Name != "tenant"
-	}) {
-		view.Filters = nil // whose it is, is known
+	if view.Filters = p.filters(v, o); len(view.Filters) == 1 && view.Filters[0].Name == "tenant" {
+		view.Filters = nil // the thing has one tenant
 	}
 	shown := min(len(view.Notes), notesShown)
 	view.Notes, view.More = view.Notes[:shown], view.Notes[shown:]
@@ -248,8 +244,7 @@ const (
 	filtersShown = 5
 )
 
-// partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its
-// end.
+// partsFor bounds the time after which a page asks for no further part of an answer.
 const partsFor = time.Second / 2
 
 func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, err error) {
@@ -290,8 +285,8 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return err
 }
 
-// show adds an answer to a page. Its values are those of the first, or of the last where there is no such
-// thing.
+// show adds an answer to a page. The facts are those of the first answer, or of the last where the thing is
+// absent.
 func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
 	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)
 	for _, c := range o.Columns {

@@ -1,7 +1,6 @@
-// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the server,
-// complete without a script, by the calls that the command line makes. It refuses to read or change anything
-// but through the API, to change anything on GET, and to let a style, a script or an address of another site
-// into a page.
+// Package pages owns the pages at /ops/: what the ops API reads and changes, rendered on the server, complete
+// without a script. It refuses to read or change anything but through the API, to change anything on GET, and
+// to load a style or a script of another site.
 package pages
 
 import (
@@ -21,13 +20,14 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/serve"
 )
 
 // Caller calls the ops API for the person of the context.
 type Caller interface {
-	// Call calls a declared operation, and returns a value of its answer's type. The error is the *serve.Problem
-	// that the API answers with, or wraps the context's.
+	// Call calls an operation, and returns a value of its answer's type. The error is a *serve.Problem, or wraps
+	// the context's.
 	Call(ctx context.Context, o console.Operation, in console.Input) (any, error)
 }
 
@@ -35,10 +35,10 @@ type Caller interface {
 type Pages struct {
 	API      Caller
 	Declared *console.Catalog
-	// Sessions let in those who may look at the pages.
+	// Sessions admit people to the pages.
 	Sessions *access.Sessions
 	Catalog  *catalog.Catalog
-	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	// Environment names the deployment. Live: it is no emulator and no stand-in.
 	Environment string
 	Live        bool
 	Log         *slog.Logger
@@ -84,16 +84,24 @@ func (p *Pages) shapedRoutes(r chi.Router) {
 		}
 		return book, err
 	})
+	p.page(r, "/reasons/{reason}", "reason.html", func(v *visit) (_ any, err error) {
+		entry, found := deadletters.EntryOf(v.param("reason"))
+		if !found {
+			err = errNoPage
+		}
+		return entry, err
+	})
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
+		to := strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?")
+		http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // a page of this site
 	})
 	r.Get("/journal/balances.csv", p.balancesCSV)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
 
-// longest is how long a page may take. A store that has not answered by then does not answer.
+// longest is how long a page may take, after which the store counts as down.
 const longest = 4 * time.Second
 
 func (p *Pages) punctual(next http.Handler) http.Handler {
@@ -109,7 +117,7 @@ const maxForm = 64 << 10
 type visit struct {
 	w       http.ResponseWriter
 	request *http.Request
-	ctx     context.Context //nolint:containedctx // It lives as long as the request.
+	ctx     context.Context //nolint:containedctx // it lives as long as the request
 	skipped *api.Skipped
 	now     time.Time
 	problem *serve.Problem
@@ -122,21 +130,21 @@ func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 
 func (v *visit) param(name string) string { return api.Param(v.request, name) }
 
-// query is a parameter. What is there several times, such as what was chosen of a list, has commas between.
+// query is a parameter. Repeated values, such as the chosen rows of a list, are joined by commas.
 func (v *visit) query(name string) string {
 	return strings.TrimSpace(strings.Join(v.request.URL.Query()[name], ","))
 }
 
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
 
-// elsewhere is the address of the page that shows what was looked for.
+// elsewhere is the address to redirect to.
 type elsewhere string
 
 func (elsewhere) Error() string { return "the page is elsewhere" }
 
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
 	if templates[file] == nil {
-		panic("pages: no template " + file) // a mistake of ours, which every test finds
+		panic("pages: no template " + file) // every test finds it
 	}
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
@@ -157,9 +165,8 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 	})
 }
 
-// change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where
-// its outcome is seen; empty: act has answered. What is refused shows the form again, with why and with what
-// was filled in.
+// change adds a form: GET shows it, POST makes the change and redirects to the address that act returns;
+// empty: act has answered. A refusal shows the form again, with its reason and what was filled in.
 func (p *Pages) change(
 	r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error),
 ) {
@@ -190,9 +197,9 @@ func (p *Pages) change(
 }
 
 var (
-	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled",
-		"The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile "+
-			"comes again. Try again in a moment, and look at the database itself.")
+	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered "+
+		"within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a "+
+		"moment, and look at the database itself.")
 	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 "+
 		"seconds. Whether it was done is not known: look at what became of it before you send it again.")
 	errFailed = serve.Refuse(http.StatusServiceUnavailable, "page_failed",

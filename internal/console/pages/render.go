@@ -24,13 +24,14 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
 
 type frame struct {
 	Data any
-	// Until is zero for who has not signed in. Signs: they may sign in or out.
+	// Until is the end of the session; zero: there is none. Signs: they may sign in or out.
 	Who         audit.Author
 	Until       time.Time
 	Signs       bool
@@ -40,7 +41,7 @@ type frame struct {
 	Now         time.Time
 	Problem     *serve.Problem
 	Skipped     string
-	// Form is what was filled in when it was refused, else the query.
+	// Form is a refused form as it was filled in, else the query.
 	Form url.Values
 }
 
@@ -49,7 +50,7 @@ type link struct {
 	Current       bool
 }
 
-// entry is a link of the menu, as the page at an address has it.
+// entry is a link of the menu on the page of an address.
 func entry(address, to, name string) link {
 	address, _, _ = strings.Cut(address, "?")
 	return link{to, name, address == to || (to != "/ops/" && strings.HasPrefix(address, to+"/"))}
@@ -83,10 +84,9 @@ func named(o console.Operation, id string) string {
 var names = map[string]string{
 	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
 	"dlq ls": "Dead letters", "dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters",
-	"dlq reasons":    "Dead letters by reason",
-	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry",
-	"journal tenants": "Tenants with books",
-	"ledger prove":    "Proof of entry", "ledger verify": "Verify the books",
+	"dlq reasons": "Dead letters by reason", "events payload": "Payload of event",
+	"journal show": "Entry", "journal revert": "Revert entry", "journal tenants": "Tenants with books",
+	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
 }
 
 func verb(o console.Operation) string { return did(o.Verb()) }
@@ -100,7 +100,7 @@ func about(o console.Operation) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
+// tone is the colour of a state: ok, busy, warn, bad or mute.
 func tone(state any) string {
 	if console.Alerts(state) {
 		return "bad"
@@ -121,7 +121,7 @@ func tone(state any) string {
 	}
 }
 
-// templates are those of the pages by their files, with what all share. Each is made when it is first shown.
+// templates are those of the pages by their files, with the shared parts. Each is parsed at its first use.
 var templates = func() map[string]func() *template.Template {
 	layout := sync.OnceValue(func() *template.Template {
 		made := template.New("layout.html").Funcs(functions)
@@ -138,19 +138,21 @@ var templates = func() map[string]func() *template.Template {
 }()
 
 var functions = template.FuncMap{
-	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of,
+	"static": static, "entry": entry, "when": when, "marked": marked, "number": number, "href": href, "of": of,
 	"params": with, "tone": tone,
 	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
 	"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
 	"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
-	"runbook": func(name string) string {
-		return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1)
-	},
-	"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
-	"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
-	"ends":  func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
-	"pick":  func(table grid) grid { table.Choose = true; return table },
+	"runbook":   runbook,
+	"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
+	"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+	"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+	"pick":      func(table grid) grid { table.Choose = true; return table },
+}
+
+func runbook(name string) string {
+	return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1)
 }
 
 func when(t time.Time) string {
@@ -160,16 +162,32 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+var (
+	stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	codes  = regexp.MustCompile(`\b[a-z][a-z0-9]*(_[a-z0-9]+)+\b`)
+)
 
-func timed(text string) template.HTML {
-	return template.HTML(stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string { //nolint:gosec // It is escaped.
+// marked is a text with its times, and with its reasons as links to what they mean.
+func marked(text string) template.HTML {
+	escaped := stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string {
 		at, err := time.Parse(time.RFC3339, stamp)
 		if err != nil {
 			return stamp
 		}
 		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
-	}))
+	})
+	linked := reason(escaped) // which alone may be one word
+	if linked == escaped {
+		linked = codes.ReplaceAllStringFunc(escaped, reason)
+	}
+	return template.HTML(linked) //nolint:gosec // it is escaped
+}
+
+func reason(code string) string {
+	if _, known := deadletters.EntryOf(code); !known {
+		return code
+	}
+	return `<a href="/ops/reasons/` + code + `">` + code + `</a>`
 }
 
 func number(n any) string { return grouped(fmt.Sprint(n)) }
@@ -184,7 +202,7 @@ func grouped(text string) string {
 	return strings.TrimSuffix(text, digits) + whole + digits[end:]
 }
 
-// href is an address with each argument escaped into its place, for pages and for the API.
+// href is an address with its arguments escaped.
 func href(format string, args ...string) string {
 	escaped := make([]any, len(args))
 	for i, arg := range args {
@@ -193,7 +211,7 @@ func href(format string, args ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// of is the address of a tenant's thing. The default tenant is not named.
+// of is the address of a tenant's thing. It does not name the default tenant.
 func of(address, tenant string) string {
 	if tenant == dedupe.DefaultTenant {
 		tenant = ""
@@ -204,7 +222,7 @@ func of(address, tenant string) string {
 // with is an address with parameters, by name and value in turn. An empty value removes its parameter.
 func with(address string, pairs ...string) string {
 	before, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // what cannot be read is no parameter
+	values, _ := url.ParseQuery(query) // a malformed parameter is none
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
 			values.Del(pairs[i])
@@ -230,13 +248,12 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	if len(v.request.PostForm) > 0 {
 		values = v.request.PostForm
 	}
+	who, until := access.Author(v.ctx), access.SessionEnd(v.ctx)
 	var page bytes.Buffer
 	err := templates[file]().Execute(&page, frame{
-		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live,
+		Data: data, Who: who, Until: until, Environment: p.Environment, Live: p.Live, Form: values,
 		Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(),
-		Form:  values,
-		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() ||
-			(access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
+		Signs: !until.IsZero() || (who.Name == "" && who.String() != "" && p.signsIn(v.request)),
 	})
 	if err != nil {
 		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file),
@@ -255,17 +272,18 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 	"'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 var secured = chi.Chain(
-	middleware.SetHeader("Content-Security-Policy", policy), middleware.SetHeader("X-Content-Type-Options",
-		"nosniff"), middleware.SetHeader("Cache-Control", "no-store"),
-	middleware.SetHeader("Referrer-Policy", "no-referrer"), middleware.SetHeader("Cross-Origin-Opener-Policy",
-		"same-origin"),
+	middleware.SetHeader("Content-Security-Policy", policy),
+	middleware.SetHeader("X-Content-Type-Options", "nosniff"),
+	middleware.SetHeader("Cache-Control", "no-store"),
+	middleware.SetHeader("Referrer-Policy", "no-referrer"),
+	middleware.SetHeader("Cross-Origin-Opener-Policy", "same-origin"),
 )
 
-// zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing
-// secret beside what somebody else wrote: the lengths of its answers tell nothing.
+// zipped compresses pages. They hold no secret beside another's text, so the length of an answer reveals
+// none.
 var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
 
-// static is the address of a file that never changes under this address.
+// static is the address of a file, by its contents.
 func static(name string) string {
 	body, _ := files.ReadFile("static/" + name) // what is not there is answered with 404
 	sum := sha256.Sum256(body)
@@ -275,7 +293,7 @@ func static(name string) string {
 func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(chi.URLParam(r, "*"))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	if static(name) != r.URL.Path { // the page is of another release, whose file this is not
+	if static(name) != r.URL.Path { // the page is of another release, with another file
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	http.ServeFileFS(w, r, files, "static/"+name)

@@ -49,7 +49,7 @@ func (p *Pages) queue(v *visit) (any, error) {
 	}, nil
 }
 
-// rates are the series of queues by their ids, and the most that any of them has in a bucket.
+// rates are the series of queues by their ids, and the largest bucket of all.
 func (p *Pages) rates(v *visit, given ...string) (of map[string]queues.Series, most int64, err error) {
 	found, err := look[queues.Rates](p, v, "queues rates", given...)
 	of = map[string]queues.Series{}
@@ -89,7 +89,7 @@ func (p *Pages) overview(v *visit) (any, error) {
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
 	}
-	hours, most, err := p.rates(v) // of all queues: the charts have one scale
+	hours, most, err := p.rates(v) // of all queues, whose charts have one scale
 	if err != nil {
 		return nil, err
 	}
@@ -103,18 +103,16 @@ func (p *Pages) overview(v *visit) (any, error) {
 	}
 	page.Need, page.Well = table, table
 	for _, q := range slices.SortedStableFunc(slices.Values(page.Items), func(a, b queues.Queue) int {
-		return cmp.Or(
-			compare(a, b), a.State.Compare(b.State), cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent),
-			byDeadLetters(a, b), byWaiting(a, b),
-		)
+		return cmp.Or(compare(a, b), a.State.Compare(b.State), byFailures(a, b), byDeadLetters(a, b),
+			byWaiting(a, b))
 	}) {
 		page.ForApproval += q.Waiting.ForApproval.Count
 		in := &page.Need
 		if q.State == queues.Working || q.State == queues.Off {
 			in = &page.Well
 		}
-		in.Rows = append(in.Rows,
-			queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", hours[q.ID], most)})
+		chart := plotOf("The last 24 hours", "an hour", hours[q.ID], most)
+		in.Rows = append(in.Rows, queueRow{Queue: q, Hours: chart})
 	}
 	return page, nil
 }
@@ -127,12 +125,12 @@ var sorts = []struct {
 	{"", "State", func(a, b queues.Queue) int { return a.State.Compare(b.State) }},
 	{"dead_letters", "Dead letters", byDeadLetters},
 	{"waiting", "Waiting", byWaiting},
-	{
-		"failed", "Last hour", func(a, b queues.Queue) int {
-			return cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent)
-		},
-	},
+	{"failed", "Last hour", byFailures},
 	{"rate", "24 hours", func(a, b queues.Queue) int { return cmp.Compare(b.LastHour.In, a.LastHour.In) }},
+}
+
+func byFailures(a, b queues.Queue) int {
+	return cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent)
 }
 
 func byDeadLetters(a, b queues.Queue) int {
@@ -142,7 +140,7 @@ func byDeadLetters(a, b queues.Queue) int {
 func byWaiting(a, b queues.Queue) int { return cmp.Compare(b.Waiting.Total(), a.Waiting.Total()) }
 
 type plot struct {
-	// Text is the chart in a sentence, for those who do not see it.
+	// Text is the chart in a sentence, for people who do not see it.
 	Title, Text string
 	Bars        []bar
 	// Most is the end of its scale; 0: there is nothing to see.
@@ -177,30 +175,29 @@ func (p *Pages) search(v *visit) (any, error) {
 	}
 	view, err := p.detail(v, o)
 	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 && len(found.More) == 0 {
-		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
+		if shows, err := url.Parse(found.Items[0].Path); err == nil { // its id may have been written by others
 			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
 		}
 	}
 	return view, err
 }
 
-// event is the page of an event, and of the dead letter that it has become until somebody has dealt with
-// that.
+// event is the page of an event, with its open dead letter.
 func (p *Pages) event(v *visit) (any, error) {
 	view, err := p.detail(v, p.row("events show"))
 	event, _ := view.Answer.(events.Event)
 	for _, dead := range event.DeadLetters {
 		if dead.State == deadletter.Open && err == nil {
 			show := p.row("dlq show")
+			of := console.Input{Path: map[string]string{lastParam(show): dead.ID}}
 			view.Others = map[string]any{}
-			view.Others[show.Name], err = p.API.Call(v.ctx, show,
-				console.Input{Path: map[string]string{lastParam(show): dead.ID}})
+			view.Others[show.Name], err = p.API.Call(v.ctx, show, of)
 		}
 	}
 	return view, err
 }
 
-// account is the page of an account of points. Of another one there is the statement.
+// account is the page of an account of points. Any other account has a statement alone.
 func (p *Pages) account(v *visit) (any, error) {
 	name := v.param("account")
 	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {
@@ -216,9 +213,7 @@ func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 		p.fail(v, err)
 		return
 	}
-	rows := [][]string{
-		{"tenant", "period", "account", "type", "currency", "opening", "debit", "credit", "closing"},
-	}
+	rows := [][]string{strings.Fields("tenant period account type currency opening debit credit closing")}
 	for _, b := range slices.Concat(trial.Balances, trial.Totals) {
 		row := []string{trial.Tenant, trial.Period, b.Account, b.Type, b.Currency}
 		for _, amount := range []int64{b.Opening, b.Debit, b.Credit, b.Closing} {

@@ -15,16 +15,15 @@ import (
 
 const signInPath = "/ops/sign-in"
 
-// signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign
-// somebody in.
+// signInRoutes adds signing in and out. Signing in is a change: another site must not sign a person in.
 func (p *Pages) signInRoutes(r chi.Router) {
 	p.change(r, "/sign-in", "sign_in.html", func(v *visit) (any, error) {
 		form := signIn{To: own(cmp.Or(v.form("to"), v.query("to"))), Name: v.form("name")}
 		form.Token, form.Asks = p.Sessions.Form(v.request)
 		return form, nil
 	}, func(v *visit) (string, error) {
-		cookie, err := p.Sessions.SignIn(v.request, strings.TrimSpace(v.form("token")),
-			strings.TrimSpace(v.form("name")))
+		token, name := strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name"))
+		cookie, err := p.Sessions.SignIn(v.request, token, name)
 		if err == nil {
 			http.SetCookie(v.w, cookie)
 		}
@@ -47,9 +46,8 @@ func own(address string) string {
 	const overview = "/ops/"
 	to, err := url.Parse(address)
 	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || to.Opaque != "" ||
-		strings.ContainsAny(address, "\\\r\n\t") ||
-		!strings.HasPrefix(to.Path, overview) || !strings.HasPrefix(path.Clean(to.Path)+"/", overview) ||
-		strings.HasPrefix(to.Path, signInPath) {
+		strings.ContainsAny(address, "\\\r\n\t") || strings.HasPrefix(to.Path, signInPath) ||
+		!strings.HasPrefix(to.Path, overview) || !strings.HasPrefix(path.Clean(to.Path)+"/", overview) {
 		return overview
 	}
 	return to.RequestURI()
@@ -65,13 +63,13 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers those who may not look. Who is not signed in is led to the form. Who follows a link from
-// another site comes without a cookie and sees nothing: a page asks for the address again, as its own.
+// refuse answers people who are not admitted. Without a session they are sent to the form. A link from
+// another site brings no cookie, so a page loads the address again, as its own.
 func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Problem) {
 	v, looks := p.visit(w, r), r.Method == http.MethodGet || r.Method == http.MethodHead
-	switch fetched := r.Header.Get; {
-	case problem.Code == "cross_origin" && looks && fetched("Sec-Fetch-Mode") == "navigate" &&
-		fetched("Sec-Fetch-Dest") == "document":
+	mode, dest := r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
+	switch {
+	case problem.Code == "cross_origin" && looks && mode == "navigate" && dest == "document":
 		w.Header().Set("Refresh", "0; url="+own(r.URL.RequestURI()))
 		p.render(v, http.StatusOK, "elsewhere.html", own(r.URL.RequestURI()))
 	case problem.Status == http.StatusUnauthorized && looks && p.signsIn(r):
@@ -89,8 +87,7 @@ func (p *Pages) signsIn(r *http.Request) bool {
 var errNameless = serve.Refuse(http.StatusForbidden, "name_needed",
 	"Say who you are before you change something: sign in with your name, go back, and send it again.")
 
-// named refuses the changes of people without a name, where they can sign in with one: the audit says who it
-// was.
+// named refuses changes by people without a name, where they can sign in with one: the audit needs it.
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

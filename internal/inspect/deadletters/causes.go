@@ -1,6 +1,9 @@
 package deadletters
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // table has the causes by who can mend them. Below what to do about them stand reasons, or what begins them,
 // with what happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
@@ -206,6 +209,24 @@ func causeOf(reason string) (found cause) {
 		}
 	}
 	return found
+}
+
+// Entry is that of a reason on the page of reasons, such as order_not_seen or callee_failed_503.
+type Entry struct{ Reason, What, Fault, Do string }
+
+var code = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// EntryOf returns the entry of a reason, and reports whether it has one.
+func EntryOf(reason string) (Entry, bool) {
+	if !code.MatchString(reason) {
+		return Entry{}, false
+	}
+	known := causeOf(reason)
+	if known.name != reason && !strings.HasSuffix(known.name, "_") {
+		return Entry{}, false
+	}
+	said := strings.NewReplacer("%s", "the called service", "%c", strings.TrimPrefix(reason, known.name))
+	return Entry{reason, said.Replace(known.what), known.fault, known.do}, true
 }
 
 func (k Kept) cause() (what, do string) {

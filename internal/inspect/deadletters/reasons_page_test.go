@@ -137,6 +137,8 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	for reason := range s.reasons() {
 		name := causeOf(reason).name
 		require.NotEmpty(t, name, "say in table what the reason %s means", reason)
+		_, known := EntryOf(reason)
+		require.True(t, known, "a page shows %s without a link to its entry", reason)
 		if strings.HasSuffix(reason, "_") {
 			reason += "<status>"
 		}

@@ -1,5 +1,5 @@
-// Package operationstest makes what people do work on a store, with a worker that would process all and a
-// third party that takes all.
+// Package operationstest has all operations work on a store, with a worker that processes every event and a
+// third party that accepts every request.
 package operationstest
 
 import (
@@ -25,6 +25,9 @@ import (
 
 // Over returns the apps on a store. A hat is worth 250 points.
 func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() string) operations.Apps {
+	worth, secret := map[string]catalog.Product{"hat": {Points: 250}}, func() string {
+		return "whsec_" + newID()
+	}
 	return operations.Apps{
 		Store: s, Log: slog.New(slog.DiscardHandler), Reads: events.Reads{
 			Store: s, Catalog: c, Now: now, NewID: newID,
@@ -34,14 +37,10 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: newID},
 		Reverter:  &journal.Reverter{Store: s, Catalog: c, Now: now, NewID: newID},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: newID},
-		Products: &products.Editor{
-			Store: s, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID,
-		},
-		Stock: &orders.StockEditor{Store: s, Now: now, NewID: newID},
+		Products:  &products.Editor{Store: s, Start: worth, Now: now, NewID: newID},
+		Stock:     &orders.StockEditor{Store: s, Now: now, NewID: newID},
 		Endpoints: &endpoints.Editor{
-			Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string {
-				return "whsec_" + newID()
-			},
+			Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: secret,
 		},
 		DeadLetters: &bulk.Operator{
 			Store: s, Catalog: c, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
@@ -50,7 +49,7 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 	}
 }
 
-// Partner is a third party that answers so; nil: it takes every request.
+// Partner is a third party that gives these answers; nil: it accepts every request.
 type Partner struct {
 	Answers func(context.Context) (int, error)
 }
@@ -66,7 +65,7 @@ func (p Partner) Post(ctx context.Context, _ endpoints.Address, _ string, _ []by
 // Check takes any address.
 func (Partner) Check(context.Context, string) error { return nil }
 
-// oracle is a worker that would process whatever it is shown.
+// oracle is a worker that processes every event.
 type oracle struct{ *catalog.Catalog }
 
 func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {

@@ -24,8 +24,8 @@ import (
 // emulators are the variables that the client libraries read from the environment of the process.
 var emulators = []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"}
 
-// Main runs the tests of a program. Both emulators are a server that knows no method: one that is not there
-// would be asked again until a deadline, which a worker's end waits for.
+// Main runs the tests of a program. Both emulators are a server without methods: a client repeats calls to a
+// missing one until a deadline, which a worker's end waits for.
 func Main(m *testing.M) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	for _, name := range emulators {
@@ -40,13 +40,13 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Environment is one of the values alone.
+// Environment has these values alone.
 func Environment(values map[string]string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// Start runs a service beside the emulators, on free ports, until its test ends or end is called, which
-// returns its log. It returns the URLs of the service and of its metrics. What the values say counts.
+// Start runs a service beside the emulators, on free ports unless the values say otherwise, until its test
+// ends or end is called, which returns its log. It returns the URLs of the service and of its metrics.
 func Start(t testing.TB, run service.Run, values map[string]string) (url, metrics string, end func() string) {
 	t.Helper()
 	all := map[string]string{"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p"}

@@ -10,7 +10,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -329,76 +328,4 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 	})
 	filetest.Recorded(t, table, "testdata", "records.txt")
 	filetest.Recorded(t, costs, "testdata", "records-cost.txt")
-}
-
-// comes is a message as its cell has it delivered.
-func (c cell) comes(m message) message {
-	switch c["delivery"] {
-	case secondDelivery:
-		return m.again(2)
-	case fifth:
-		return m.again(5)
-	case sentAgain:
-		m.id = "again-" + m.id
-	case fromLane:
-		m = m.set(contract.AttrDelayTicket, "1-1-1")
-		m.id = "back"
-	case replayed:
-		m = m.set("replay_of", "item").set("replay_count", "1")
-		m.id = "replayed"
-	}
-	return m
-}
-
-// seed has the event of a message stand as a record says. Two seconds pass before the message comes.
-func (b *bench) seed(record string, m message) {
-	deliver := func(m message, fails ...error) reply {
-		b.fails = fails
-		return b.deliverNow(m)
-	}
-	failed, refused := retry.Transient("failed", nil), retry.Permanent("refused", nil)
-	another := m.with(func(m *message) {
-		body := m.body.(contract.Payment)
-		order := *body.Data.Order
-		order.ID, body.Data.Order = "another", &order
-		m.body = body
-	})
-	switch record {
-	case "failed and due":
-		deliver(m, failed)
-		b.pass(8 * time.Second)
-	case "failed, due in 1s":
-		deliver(m, failed)
-		b.pass(7 * time.Second)
-	case "failed, due in 8s":
-		deliver(m, failed)
-	case "kept for 20s":
-		deliver(m, retry.After(22*time.Second, failed))
-	case "kept, and 20s are over":
-		deliver(m, retry.After(20*time.Second, failed))
-		b.pass(20 * time.Second)
-	case "completed":
-		deliver(m)
-	case "completed with another payload":
-		deliver(another)
-	case "dead-lettered":
-		deliver(m, refused)
-	case "dead-lettered with another payload":
-		deliver(another, refused)
-	case "of a worker that died", "of a worker that died 8s ago":
-		b.during = func(context.Context) { b.faults.Down(true) }
-		deliver(m)
-		b.faults.Down(false)
-		if b.pass(8 * time.Second); record == "of a worker that died" {
-			b.pass(2 * time.Minute)
-		}
-	case "broken":
-		_, err := b.db.Commit(context.Background(), []store.Write{
-			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]),
-				map[string]any{"status": "of nobody"}),
-		})
-		if err != nil {
-			panic(err)
-		}
-	}
 }

@@ -1,0 +1,387 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
+	"billhook/internal/filetest"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+func typed(value any) any {
+	switch v := value.(type) {
+	case float64:
+		return int64(v)
+	case string:
+		if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
+			return at
+		}
+	case map[string]any:
+		for name, inner := range v {
+			v[name] = typed(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = typed(inner)
+		}
+	}
+	return value
+}
+
+var (
+	noon  = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
+	guest = ledger.CustomerPoints("c1")
+	user  = ledger.UserPoints("u1")
+)
+
+func credit(order string, amount int64) ledger.Move {
+	return ledger.Move{
+		Tenant: "default", Order: order, EventID: "paid-1", From: ledger.IssuedPoints(order), To: user,
+		Amount: amount, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", CreatedAt: noon,
+	}
+}
+
+func toGuest(order string, amount int64) ledger.Move {
+	m := credit(order, amount)
+	m.To = guest
+	return m
+}
+
+func document(writes []store.Write, err error) store.Document {
+	if err != nil {
+		panic(err)
+	}
+	fields := maps.Clone(writes[0].Fields)
+	fields[writes[0].Stamp] = noon.Truncate(time.Microsecond)
+	return store.Document{Key: writes[0].Key, Fields: fields, Version: 1}
+}
+
+func credited(m ledger.Move) ledger.Move {
+	m, err := ledger.MoveFromDocument(document(ledger.Credit(m)))
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func book(t *testing.T, into store.Committer, writes []store.Write, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	require.NoError(t, store.CheckWrites(writes))
+	storetest.Put(t, into, writes...)
+}
+
+func bookCredit(t *testing.T, into store.Committer, m ledger.Move) {
+	t.Helper()
+	writes, err := ledger.Credit(m)
+	book(t, into, writes, err)
+}
+
+func TestAnInvalidCreditIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*ledger.Move){
+		"nothing moves":                    func(e *ledger.Move) { e.Amount = 0 },
+		"a negative amount":                func(e *ledger.Move) { e.Amount = -1 },
+		"more than one entry may move":     func(e *ledger.Move) { e.Amount = ledger.MaxAmount + 1 },
+		"no order":                         func(e *ledger.Move) { e.Order = "" },
+		"no event":                         func(e *ledger.Move) { e.EventID = "" },
+		"no source":                        func(e *ledger.Move) { e.From = "" },
+		"no destination":                   func(e *ledger.Move) { e.To = "" },
+		"from an account to itself":        func(e *ledger.Move) { e.From = e.To },
+		"no currency":                      func(e *ledger.Move) { e.Currency = "" },
+		"no time":                          func(e *ledger.Move) { e.CreatedAt = time.Time{} },
+		"a negative total":                 func(e *ledger.Move) { e.OrderTotal = -1 },
+		"a total without currency":         func(e *ledger.Move) { e.OrderCurrency = "" },
+		"an order too long for a document": func(e *ledger.Move) { e.Order = strings.Repeat("o", 1500) },
+		"a short order that escapes to 1.5k": func(e *ledger.Move) {
+			e.Order = strings.Repeat("/", 500)
+		},
+		"an account too long": func(e *ledger.Move) { e.To = ledger.UserPoints(strings.Repeat("u", 1500)) },
+	} {
+		move := credit("order-1", 1000)
+		spoil(&move)
+		writes, err := ledger.Credit(move)
+		require.ErrorIs(t, err, ledger.ErrInvalid, name)
+		require.Nil(t, writes, name)
+	}
+}
+
+func TestAReversalOfMoreThanIsLeftIsRefused(t *testing.T) {
+	t.Parallel()
+	full := []ledger.Move{credited(credit("order-1", ledger.MaxAmount))}
+	for len(full) < ledger.MaxEntries {
+		full = append(full, ledger.Move{Kind: ledger.KindReversal, Amount: 1})
+	}
+	for name, test := range map[string]struct {
+		entries []ledger.Move
+		amount  int64
+		err     error
+	}{
+		"an order never credited":    {nil, 1, ledger.ErrNoCredit},
+		"more than is left":          {full[:2], ledger.MaxAmount, ledger.ErrNotLeft},
+		"nothing":                    {full[:1], 0, ledger.ErrInvalid},
+		"a negative amount":          {full[:1], -1, ledger.ErrInvalid},
+		"a chain of 1,000 entries":   {full, 1, ledger.ErrFull},
+		"but not one of 999 of them": {full[:ledger.MaxEntries-1], 1, nil},
+	} {
+		_, err := ledger.Chain{Entries: test.entries}.Reverse("", "refund-1", test.amount, noon)
+		require.ErrorIs(t, err, test.err, name)
+	}
+}
+
+type pages struct {
+	page store.Page
+	err  error
+}
+
+func (p pages) Query(context.Context, store.Query) (store.Page, error) { return p.page, p.err }
+
+func TestABrokenChainIsNotLoaded(t *testing.T) {
+	t.Parallel()
+	doc := func(seq int64, kind string, change map[string]any) store.Document {
+		d := document(ledger.Credit(credit("order-1", 1000)))
+		d.Key.ID = fmt.Sprint("x~", seq)
+		d.Fields["seq"], d.Fields["kind"] = seq, kind
+		maps.Copy(d.Fields, change)
+		return d
+	}
+	// The credit of a guest's order, and both halves of its transfer, one of them changed.
+	moved := func(change int, name string, value any) []store.Document {
+		first := toGuest("order-1", 1000)
+		documents := []store.Document{document(ledger.Credit(first))}
+		writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(first)}}}, user,
+			"op-1", noon)
+		require.NoError(t, err)
+		documents = append(documents, document(writes, nil), document(writes[1:], nil))
+		documents[change].Fields[name] = value
+		return documents
+	}
+	whole, second := moved(0, "seq", int64(0)), moved(2, "seq", int64(1))
+	down := errors.New("no answer")
+	for name, test := range map[string]struct {
+		documents []store.Document
+		next      string
+		err       error
+	}{
+		"no entries":              {},
+		"a credit":                {documents: []store.Document{doc(0, "credit", nil)}},
+		"a credit and a reversal": {documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil)}},
+		"a transfer":              {documents: whole},
+		"a credit that is gone":   {documents: []store.Document{doc(1, "reversal", nil)}, err: ledger.ErrBroken},
+		"a reversal that is gone": {
+			documents: []store.Document{doc(0, "credit", nil), doc(2, "reversal", nil)}, err: ledger.ErrBroken,
+		},
+		"two credits": {
+			documents: []store.Document{doc(0, "credit", nil), doc(1, "credit", nil)}, err: ledger.ErrBroken,
+		},
+		"an entry of another order": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"order": "order-2"})}, err: ledger.ErrBroken,
+		},
+		"an amount that is text": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"amount": "1000"})}, err: ledger.ErrBroken,
+		},
+		"an amount that is gone": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"amount": nil})}, err: ledger.ErrBroken,
+		},
+		"more undone than credited": {
+			documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil), doc(2, "reversal", nil)},
+			err:       ledger.ErrBroken,
+		},
+		"lines that are text": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"lines": "x"})}, err: ledger.ErrBroken,
+		},
+		"more than one page": {
+			documents: []store.Document{doc(0, "credit", nil)}, next: "x", err: ledger.ErrBroken,
+		},
+		"out and not in":               {documents: whole[:2], err: ledger.ErrBroken},
+		"in and not out":               {documents: []store.Document{second[0], second[2]}, err: ledger.ErrBroken},
+		"more in than out":             {documents: moved(2, "amount", int64(1001)), err: ledger.ErrBroken},
+		"out of an account without it": {documents: moved(1, "account", string(user)), err: ledger.ErrBroken},
+		"a kind that there is not":     {documents: moved(1, "kind", "gift")[:2], err: ledger.ErrBroken},
+		"a store that is down":         {err: down},
+	} {
+		answers := pages{page: store.Page{Documents: test.documents, Next: store.Cursor{ID: test.next}}}
+		if !errors.Is(test.err, ledger.ErrBroken) {
+			answers.err = test.err
+		}
+		chain, err := ledger.Load(t.Context(), answers, "default", "order-1")
+		require.ErrorIs(t, err, test.err, name)
+		if test.err == nil {
+			require.Len(t, chain.Entries, len(test.documents), name)
+		}
+	}
+}
+
+func TestTheOrdersOfAnAccountAreFoundAndMovedInPages(t *testing.T) {
+	t.Parallel()
+	books := &storetest.Counter{Store: storetest.Open(t)}
+	for i := range 700 {
+		order := fmt.Sprint("order-", i)
+		bookCredit(t, books, toGuest(order, int64(i+1)))
+		if i%2 == 0 {
+			chain := filetest.Must(ledger.Load(t.Context(), books, "default", order))(t)
+			writes, err := chain.Reverse("", "r", 1, noon) // every second has two entries, so that a page cuts some
+			book(t, books, writes, err)
+		}
+	}
+	held := func() (all []ledger.Chain) {
+		for after := (store.Cursor{}); ; {
+			chains, next := filetest.Both(ledger.HeldBy(t.Context(), books, "default", guest, after))(t)
+			all = append(all, chains...)
+			if next.IsZero() {
+				return all
+			}
+			require.Greater(t, next.ID, after.ID)
+			after = next
+		}
+	}
+	books.Queries.Store(0)
+	chains := held()
+	require.Len(t, chains, 699, "the first has nothing left")
+	require.EqualValues(t, 2, books.Queries.Load())
+	var all int64
+	for some := range slices.Chunk(chains, 100) {
+		writes, amount, err := ledger.Transfer(some, user, "op-1", noon)
+		book(t, books, writes, err)
+		all += amount
+	}
+	require.Equal(t, int64(700*701/2-350), all)
+	for account, want := range map[ledger.Account]int64{user: all, guest: 0} {
+		require.Equal(t, want, storetest.Get(t, books, account.Key("default")).Fields["balance"])
+	}
+	require.Empty(t, held())
+}
+
+func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {
+	t.Parallel()
+	full := []ledger.Move{credited(toGuest("order-1", 1000))}
+	for len(full) < ledger.MaxEntries-2 {
+		full = append(full, ledger.Move{Kind: ledger.KindReversal, Amount: 1})
+	}
+	for name, chains := range map[string][]ledger.Chain{
+		"nothing":                                nil,
+		"no credit":                              {{}},
+		"what the account has":                   {{Entries: []ledger.Move{credited(credit("order-1", 1000))}}},
+		"a chain without room for a refund more": {{Entries: full}},
+	} {
+		writes, amount, err := ledger.Transfer(chains, user, "op-1", noon)
+		require.NoError(t, err, name)
+		require.Empty(t, writes, name)
+		require.Zero(t, amount, name)
+	}
+	_, _, err := ledger.Transfer([]ledger.Chain{{Entries: full[:1]}}, "", "op-1", noon)
+	require.ErrorIs(t, err, ledger.ErrInvalid)
+}
+
+func shown(
+	t *testing.T, books store.Store, account ledger.Account, asOf string,
+) (found ledger.Holding, entries []string, err error) {
+	t.Helper()
+	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")
+	query := url.Values{"limit": {"2"}}
+	if asOf != "" {
+		query.Set("as_of", asOf)
+	}
+	for {
+		answer, err := show.Call(t.Context(), audit.Author{},
+			console.Input{Path: map[string]string{"account": string(account)}, Query: query})
+		if err != nil {
+			return found, nil, err
+		}
+		found = answer.(ledger.Holding)
+		require.Equal(t, found.Next != "", found.More)
+		require.Equal(t, found.More, len(found.Notes()) > 0)
+		for _, e := range found.Entries {
+			entries = append(entries, fmt.Sprint(e.Kind, " ", e.Order))
+		}
+		if found.Next == "" {
+			return found, entries, nil
+		}
+		query.Set("page", found.Next)
+	}
+}
+
+func TestAnAccountIsShownAsOfADate(t *testing.T) {
+	t.Parallel()
+	books := storetest.Open(t)
+	for day := range 4 {
+		m := credit(fmt.Sprint("o", day), 1<<day)
+		m.CreatedAt = time.Date(2026, 3, 1+day, 12, 0, 0, 0, time.UTC)
+		bookCredit(t, books, m)
+	}
+	chain := filetest.Must(ledger.Load(t.Context(), books, "default", "o1"))(t)
+	writes, err := chain.Reverse("", "back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
+	book(t, books, writes, err)
+	all := []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}
+	for asOf, want := range map[string]struct {
+		balance int64
+		entries []string
+	}{
+		"": {13, all}, "2026-03-04": {13, all}, "2026-03-03": {7, all[2:]}, "2026-03-03T12:00:00Z": {3, all[3:]},
+		"2026-03-03T12:00:00.0001Z": {7, all[2:]}, "2026-02-28": {0, nil},
+	} {
+		found, entries := filetest.Both(shown(t, books, user, asOf))(t)
+		require.Equal(t, want.balance, found.Balance, asOf)
+		require.Equal(t, want.entries, entries, asOf)
+	}
+	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")
+	longest := url.Values{"limit": {fmt.Sprint(store.MaxPage)}}
+	_, err = show.Call(t.Context(), audit.Author{},
+		console.Input{Path: map[string]string{"account": string(user)}, Query: longest})
+	require.NoError(t, err)
+}
+
+// An entry that comes between the two reads of a balance is in both or in neither.
+func TestABalanceOfADayIsExactOrRefused(t *testing.T) {
+	t.Parallel()
+	books, n := &storetest.Faults{Store: storetest.Open(t)}, 0
+	pay := func() { bookCredit(t, books.Store, credit(fmt.Sprint("o", n), 1)); n++ }
+	pay()
+	for _, test := range []struct {
+		comes int // how often an entry comes between the two reads
+		want  string
+	}{{1, ""}, {3, "refused: busy"}, {0, "refused: too_long_ago"}} {
+		reads := 0
+		books.OnRead = func(do func() error) error {
+			if reads++; reads%3 == 2 && reads < 3*test.comes {
+				pay()
+			}
+			return do()
+		}
+		for test.comes == 0 && n < store.MaxPage {
+			pay()
+		}
+		found, _, err := shown(t, books, user, "2026-03-01")
+		if test.want != "" {
+			require.EqualError(t, err, test.want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Zero(t, found.Balance)
+	}
+}
+
+func TestAnEntryGetsANewTimeOnce(t *testing.T) {
+	t.Parallel()
+	books := storetest.Open(t)
+	bookCredit(t, books, credit("order-1", 1000))
+	before := storetest.Get(t, books, document(ledger.Credit(credit("order-1", 1000))).Key)
+	storetest.Put(t, books, ledger.Reposition(before))
+	after := storetest.Get(t, books, before.Key)
+	require.Positive(t, ledger.Position(after).Compare(ledger.Position(before)))
+	_, err := books.Commit(t.Context(), []store.Write{ledger.Reposition(before)})
+	require.ErrorIs(t, err, store.ErrStale)
+}

@@ -1,0 +1,240 @@
+package contract_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/filetest"
+)
+
+// parcel is the body of a format that the program does not have.
+type parcel struct {
+	Number string `json:"number" validate:"required,id"`
+	Kind   string `json:"kind" validate:"required,event_type"`
+	Sent   string `json:"sent" validate:"required,timestamp"`
+	Rev    int64  `json:"rev" validate:"min=1,max=9"`
+	About  any    `json:"about"`
+}
+
+func parcels(t *testing.T) *contract.Set {
+	t.Helper()
+	formats := append([]contract.Format(nil), contract.Formats...)
+	set := filetest.Must(contract.NewSet(append(formats, contract.Format{
+		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
+		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
+		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
+		Posted: []contract.Posted{
+			{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true},
+		},
+	}), []contract.Declaration{
+		{
+			Format: "parcel.v1", Type: "parcel.*", Version: 1,
+			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
+		},
+		{Format: "parcel.v1", Type: "parcel.*", Version: 2, Members: []contract.Member{
+			{Name: "order_id", Shape: "id", Required: true},
+			{Name: "grams", Shape: "integer 0..9000"},
+			{Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
+		}},
+	}))(t)
+	return set
+}
+
+func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
+	t.Parallel()
+	set := parcels(t)
+	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,` +
+		`"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
+	require.Equal(t, "parcel.v1", set.Detect(nil, data))
+	m := contract.Message{
+		Data:       data,
+		Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"},
+	}
+	body, attributes := filetest.Both(set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{}))(t)
+	require.NoError(t, body.Validate())
+	require.NoError(t, body.CheckAttributes(attributes))
+	id, eventType := body.Identity()
+	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version})
+	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil),
+		"what it is about is the id that it must have")
+	made := body.Attributes()
+	require.Equal(t, []string{"parcel.v1", "o1", "o1"},
+		[]string{made.Contract, made.OrderID, made.CorrelationID})
+
+	posted := filetest.Must(body.Post("key-1", "acme"))(t)
+	require.JSONEq(t, `{"event_id":"key-1","tenant":"acme","no":"p1","about":{"order_id":"o1","grams":70,`+
+		`"things":[{"product_id":"x"}]}}`, string(posted))
+	hash := filetest.Must(body.PayloadHash())(t)
+	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,`+
+		`"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
+	require.NoError(t, err)
+	require.Equal(t, hash, filetest.Must(other.PayloadHash())(t), "the order of members says nothing")
+
+	type about struct {
+		OrderID string `json:"order_id"`
+		Grams   int64  `json:"grams"`
+		Things  []struct {
+			ProductID string `json:"product_id"`
+		} `json:"things"`
+	}
+	require.NoError(t, set.Takes("parcel.v1", "parcel.sent", reflect.TypeFor[about]()))
+	require.Equal(t, int64(70), filetest.Must(contract.As[about](body))(t).Grams)
+
+	require.Contains(t, filetest.Must(set.Schemas())(t), "parcel.v1.json")
+	require.NoError(t, filetest.ErrorOf(body.Contract().Projection().Append(nil, data)))
+}
+
+func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
+	t.Parallel()
+	type invoice struct {
+		InvoiceID  string `json:"invoice_id"`
+		CustomerID string `json:"customer_id"`
+		Amount     string `json:"amount"`
+		Currency   string `json:"currency"`
+		TaxAmount  string `json:"tax_amount"`
+	}
+	type short struct {
+		InvoiceID int64 `json:"invoice_id"`
+	}
+	for name, test := range map[string]struct {
+		format, eventType string
+		b                 reflect.Type
+		want              string
+	}{
+		"an event of PayNow's": {
+			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Payment](), "",
+		},
+		"an envelope": {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
+		"an envelope's payload": {
+			contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), "",
+		},
+		"envelopes by a pattern": {
+			contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), "",
+		},
+		"any body":         {contract.MessageV1, "order.created", reflect.TypeFor[contract.Body](), ""},
+		"a whole message":  {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
+		"a message's data": {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
+		"a pointer to it":  {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
+		"another format's body": {
+			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](),
+			"format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope",
+		},
+		"a member of another kind": {
+			contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](),
+			"message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64",
+		},
+		"members that it has not": {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
+		"what nothing declares": {
+			contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared",
+		},
+		"a format that is not known": {
+			"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2",
+		},
+		"a pattern over declarations": {
+			contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid",
+		},
+	} {
+		err := contracts().Takes(test.format, test.eventType, test.b)
+		require.Equal(t, test.want == "", err == nil, name)
+		require.True(t, err == nil || strings.Contains(err.Error(), test.want), "%s: %v", name, err)
+	}
+	for _, eventType := range []string{
+		contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial,
+		contract.ActionTrialCompleted, contract.ActionTrialCanceled,
+	} {
+		c := filetest.Must(contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`)))(t)
+		require.Len(t, c.Projection().Rules(), 7+reflect.TypeFor[contract.Payload]().NumField(),
+			"each member of the type is declared")
+	}
+}
+
+func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	type data struct {
+		OrderID string `json:"order_id,omitempty"`
+	}
+	made := contract.Of(
+		&contract.Event{Type: "order.shipped", Version: 1, Producer: "billhook", Data: data{"o1"}})
+	body, m, err := contracts().Compose(made,
+		contract.Stamp{ID: "e1", Tenant: "acme", RoutingKey: "order.shipped", OrderingKey: "o1", At: at})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:15:00Z","version":1,`+
+		`"producer":"billhook","data":{"order_id":"o1"}}`, string(m.Data))
+	require.Equal(t, map[string]string{
+		"event_id": "e1", "event_type": "order.shipped", "ordering_key": "o1", "order_id": "o1",
+		"contract": "message.v1", "correlation_id": "e1",
+		"tenant": "acme", "routing_key": "order.shipped", "first_published_at": "2026-03-02T10:15:00Z",
+	}, m.Attributes)
+	require.NoError(t, body.CheckAttributes(m.Attributes))
+	id, _ := made.Identity()
+	require.Empty(t, id, "what the handler made stays as it is")
+	for name, bad := range map[string]contract.Event{
+		"an undeclared type":     {Type: "order.lost", Version: 1, Data: data{"o1"}},
+		"an undeclared version":  {Type: "order.shipped", Version: 9, Data: data{"o1"}},
+		"a member that it needs": {Type: "order.shipped", Version: 1, Data: data{}},
+		"another member": {
+			Type: "order.shipped", Version: 1, Data: map[string]string{"order_id": "o1", "email": "ilse@example.org"},
+		},
+	} {
+		_, _, err := contracts().Compose(contract.Of(&bad), contract.Stamp{ID: "e1", At: at})
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "ilse")
+	}
+}
+
+func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
+	t.Parallel()
+	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
+		{
+			Format: contract.MessageV1, Type: "order.created", Version: 1,
+			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.MessageV1, Type: "order.created", Version: 2,
+			Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.MessageV1, Type: "*.reverted", Version: 1,
+			Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.EnvelopeV1, Type: "#", Version: 1,
+			Members: []contract.Member{{Name: "payment_id", Shape: "id"}},
+		},
+	}))(t)
+	var ids []string
+	for _, c := range set.All() {
+		ids = append(ids, c.ID())
+		require.Equal(t, c.Format == contract.PaymentV1, c.Members == nil)
+		require.Equal(t, c.Format == contract.PaymentV1 || c.Format == contract.EnvelopeV1, c.Type == "#")
+		found, ok := set.Contract(c.ID())
+		require.True(t, ok)
+		require.Same(t, c, found)
+	}
+	require.Equal(t, []string{
+		"payment.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2",
+		"message.v1:*.reverted:1",
+	}, ids)
+	_, ok := set.Contract("message.v1:order.created:3")
+	require.False(t, ok)
+	require.Empty(t, (*contract.Set)(nil).All())
+
+	for id, want := range map[string][]string{
+		"message.v1:order.created:2": {`"const": "order.created"`, `"const": 2`, `"shop_id"`},
+		"message.v1:*.reverted:1":    {`"pattern": "^[^.]+\\.reverted$"`, `"const": 1`, `"reverts"`},
+		contract.PaymentV1:           {`"eventType"`},
+	} {
+		c, _ := set.Contract(id)
+		text := filetest.Must(set.Schema(c))(t)
+		for _, part := range append(want, `"title": "`+id+`"`) {
+			require.Contains(t, string(text), part)
+		}
+		require.NotContains(t, string(text), `"payment_id"`, "of this contract alone")
+	}
+}

@@ -43,7 +43,7 @@ var (
 	word      = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 	eventType = regexp.MustCompile(`^[a-z*#][a-z0-9_.*#-]{0,63}$`)
 	anyCase   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-	// the contract's id; no other is ever sent
+	// The contract's id; no other is ever sent.
 	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
 )

@@ -183,7 +183,7 @@ func plants(i *installedIn) map[string]planted {
 		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
 		"service billhook-webhook webhook_missing": {func() { i.Remove(runOf + "billhook-webhook") }, ""},
 		"service billhook-webhook webhook_closed": {
-			set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for",
+			set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is required",
 		},
 		"service " + worker + " worker_missing": {func() { i.Remove(runOf + worker) }, ""},
 		"service " + worker + " service_not_updated": {

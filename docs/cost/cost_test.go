@@ -63,7 +63,7 @@ const (
 // Assumptions.
 const (
 	memoryGiB = 0.5
-	// of an instance per request: the least that is billed, as if no two requests shared one
+	// Of an instance per request: the least that is billed, as if no two requests shared one.
 	billedSeconds  = 0.1
 	attributeBytes = 450 // of a message, including its id and timestamp
 	monthSeconds   = 30 * 24 * 3600

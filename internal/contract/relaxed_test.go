@@ -76,7 +76,8 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 
 func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 	t.Parallel()
-	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
+	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z",
+		"max_attempts":5000,
 		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
 	require.NoError(t, err)
 	require.Equal(t, pii.Dropped{
@@ -140,6 +141,7 @@ func TestABodyIsFilledInByPaths(t *testing.T) {
 	require.False(t, known)
 	require.NoError(t, body.Validate())
 	text := filetest.Must(body.Append(nil))(t)
-	require.JSONEq(t, `{"id":"e1","type":"order.made","timestamp":"2026-03-02T10:00:00Z","version":2,"data":{"order_id":"o1","gift":true,"pieces":7,
+	require.JSONEq(t, `{"id":"e1","type":"order.made","timestamp":"2026-03-02T10:00:00Z","version":2,
+		"data":{"order_id":"o1","gift":true,"pieces":7,
 		"lines":[{"product_id":"p"},{"product_id":"p2"}],"shop":{"shop_id":"s1"}}}`, string(text))
 }

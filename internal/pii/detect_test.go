@@ -106,7 +106,9 @@ func TestARuleTakesItsShapeAlone(t *testing.T) {
 	t.Parallel()
 	all := readValues(t)
 	shapes := map[pii.Rule]shape{pii.UID: all.UIDs, {}: {Bad: []string{"", "a", "1"}}}
-	for _, rule := range []pii.Rule{pii.ID, pii.Code, pii.Currency, pii.Time, pii.Amount, pii.Integer, pii.Quantity} {
+	for _, rule := range []pii.Rule{
+		pii.ID, pii.Code, pii.Currency, pii.Time, pii.Amount, pii.Integer, pii.Quantity,
+	} {
 		require.NotEmpty(t, all.Shapes[rule.Name()].Good, rule.Name())
 		shapes[rule] = all.Shapes[rule.Name()]
 	}

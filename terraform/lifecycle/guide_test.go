@@ -67,7 +67,9 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 		"WEBHOOK_SECRET_PAYNOW=s",
 		"CLOUDSDK_CONFIG="+t.TempDir(), "CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true",
 		"CLOUDSDK_CORE_PROJECT="+cloudtest.Project)
-	for _, api := range []string{"artifactregistry", "cloudresourcemanager", "iam", "secretmanager", "serviceusage"} {
+	for _, api := range []string{
+		"artifactregistry", "cloudresourcemanager", "iam", "secretmanager", "serviceusage",
+	} {
 		environment = append(environment,
 			"CLOUDSDK_API_ENDPOINT_OVERRIDES_"+strings.ToUpper(api)+"="+i.cloud.Endpoint(api))
 	}

@@ -216,7 +216,9 @@ func TestHandlersHaveTheNamesOfTheCatalog(t *testing.T) {
 	t.Parallel()
 	registry := handler.NewRegistry()
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{})
-	for _, name := range []string{"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record"} {
+	for _, name := range []string{
+		"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record",
+	} {
 		_, found := registry.Lookup(name)
 		require.True(t, found, name)
 	}

@@ -176,7 +176,9 @@ func TestEveryRouteRefusesStrangersAndOtherSites(t *testing.T) {
 			[]any{got.Code, got.Header().Get("WWW-Authenticate")}, path)
 		require.Equal(t, http.StatusForbidden, closed.send(t, method, path, body, from(far),
 			header("Authorization", "Bearer "+next)).Code, path)
-		for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+		for name, value := range map[string]string{
+			"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example",
+		} {
 			local.refuses(t, method, path, body, http.StatusForbidden, "cross_origin", header(name, value))
 		}
 		local.refuses(t, method, path, body, http.StatusForbidden, "host_not_local", onHost("rebound.example"),
@@ -222,8 +224,9 @@ func (r *rig) documented(
 ) (holds func(t *testing.T, method, route string, got *httptest.ResponseRecorder)) {
 	t.Helper()
 	document := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(r.get(t, "openapi.json", nil))))(t)
-	components := document.(map[string]any)["components"].(map[string]any) //nolint:forcetypeassert // Another document ends the test.
-	for _, schema := range components["schemas"].(map[string]any) {        //nolint:forcetypeassert // As above.
+	//nolint:forcetypeassert // Another document ends the test.
+	components := document.(map[string]any)["components"].(map[string]any)
+	for _, schema := range components["schemas"].(map[string]any) { //nolint:forcetypeassert // As above.
 		schema.(map[string]any)["additionalProperties"] = false //nolint:forcetypeassert // As above.
 	}
 	compiler := jsonschema.NewCompiler()

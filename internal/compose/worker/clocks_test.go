@@ -124,7 +124,9 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 			<-time.After(d)
 			synctest.Wait()
 		}
-		for i, wait := range []time.Duration{100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0} {
+		for i, wait := range []time.Duration{
+			100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0,
+		} {
 			due := time.Now().Add(wait)
 			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
 			require.NoError(t, err)

@@ -168,7 +168,9 @@ func (c Config) registerPayments(r *handler.Registry) {
 		updates, _ := c.Catalog.EmitsTo(name)
 		return payments.Payments{Gateway: c.gateway(name, paymentsPath), Updates: updates, Refunds: refunds}
 	}
-	refund := payments.Refunds{Gateway: c.gateway(payments.RefundHandler, refundsPath), Store: c.Store, Now: c.Now}
+	refund := payments.Refunds{
+		Gateway: c.gateway(payments.RefundHandler, refundsPath), Store: c.Store, Now: c.Now,
+	}
 	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), refund)
 }
 

@@ -252,7 +252,9 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 		"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType,
 		"ordering_key": "unknown",
 	}
-	for attribute, value := range map[string]string{"ordering_key": key, "uid": uid, "paynow_customer_id": customer} {
+	for attribute, value := range map[string]string{
+		"ordering_key": key, "uid": uid, "paynow_customer_id": customer,
+	} {
 		if value != "" && (q.Contract == contract.PaymentV1 || attribute == "ordering_key") {
 			attributes[attribute] = value
 		}

@@ -40,7 +40,8 @@ func TestEveryAmountHasOneForm(t *testing.T) {
 	})
 }
 
-func TestParseDoesNotAllocateAndFormatOnlyItsText(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process
+//nolint:paralleltest // AllocsPerRun counts the whole process
+func TestParseDoesNotAllocateAndFormatOnlyItsText(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
 		_, _ = money.Format(math.MinInt64, "USD")
 		_, _ = money.Parse("92233720368547758.07", "USD")

@@ -90,11 +90,13 @@ func (p *Postgres) query(text string) string {
 
 // mine also takes rows that cannot be moved, without a status or in processing since no time, to report them.
 const mine = `({status} IS NULL OR ({status} = ANY($1) AND
-	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false) OR {updatedat} < now() - make_interval(secs => $2))))`
+	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false)
+	OR {updatedat} < now() - make_interval(secs => $2))))`
 
 // Look counts the rows by status.
 func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
-	rows, _ := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*) FROM {t}
+	rows, _ := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*)
+		FROM {t}
 		WHERE {status} IS NULL OR {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
 		p.statuses, abandoned.Seconds())
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
@@ -209,9 +211,12 @@ func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	for i, m := range accepted {
 		ids[i], names[i] = m.row, m.Queue
 	}
-	_, err := p.open.Exec(ctx, p.query(`UPDATE {t} SET {status} = 'moved', {processedat} = now(), {updatedat} = now(),
-		{error} = 'moved to queue ' || moved.queue || ' as event ' || $3 || moved.id || coalesce('; before: ' || {t}.{error}, '')
-		FROM unnest($1::bigint[], $2::text[]) AS moved(id, queue) WHERE {t}.{id} = moved.id`), ids, names, p.table+"-")
+	_, err := p.open.Exec(ctx, p.query(`UPDATE {t} SET {status} = 'moved', {processedat} = now(),
+		{updatedat} = now(),
+		{error} = 'moved to queue ' || moved.queue || ' as event ' || $3 || moved.id
+		|| coalesce('; before: ' || {t}.{error}, '')
+		FROM unnest($1::bigint[], $2::text[]) AS moved(id, queue) WHERE {t}.{id} = moved.id`),
+		ids, names, p.table+"-")
 	if err != nil {
 		return errors.Join(fmt.Errorf("postgres: %w", err), p.open.Rollback(ctx))
 	}

@@ -32,9 +32,11 @@ type rows map[string][]submission
 
 // configurations of the service by the names that testdata/requests.yaml has for them.
 var configurations = map[string]func(*webhook.Config){
-	"paynow":         nil,
-	"told":           told,
-	"directory":      func(c *webhook.Config) { c.UID = people{uids: map[string]string{customer: "user-1"}}.UID },
+	"paynow": nil,
+	"told":   told,
+	"directory": func(c *webhook.Config) {
+		c.UID = people{uids: map[string]string{customer: "user-1"}}.UID
+	},
 	"no_uid":         unmapped("uid"),
 	"no_order":       unmapped("shop_order_id"),
 	"neither":        unmapped("uid", "shop_order_id"),

@@ -251,8 +251,10 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 			requireProblem(t, d, w, test.Status, test.Code, "")
 			continue
 		}
-		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock","short_of":"`+test.Code+`",
-			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`, w.Body.String(), "and nothing of who has ordered")
+		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock",
+			"short_of":"`+test.Code+`",
+			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`,
+			w.Body.String(), "and nothing of who has ordered")
 		require.Contains(t, d.log.String(), `"reason":"order_read"`)
 	}
 }

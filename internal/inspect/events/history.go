@@ -28,7 +28,7 @@ const (
 	StepKept      What = "kept"
 	StepSilent    What = "silent"
 	StepTried     What = "attempt" // without an End it is under way, or its end is not known
-	// this and the next are the first and the last write of a record without a log
+	// This and the next are the first and the last write of a record without a log.
 	StepRecorded    What = "recorded"
 	StepDone        What = "processed"
 	StepConflicted  What = "conflict"

@@ -151,7 +151,9 @@ func newRig(tb testing.TB, with setup) *rig {
 		Backoff:    retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
 		Handlers:   map[string]catalog.Handler{},
 	}
-	for eventType, name := range map[string]string{"order.paid": "points.credit", "order.refunded": "points.reverse"} {
+	for eventType, name := range map[string]string{
+		"order.paid": "points.credit", "order.refunded": "points.reverse",
+	} {
 		r.queue.Handlers[eventType] = catalog.Handler{
 			Name: name, Emits: []string{updates}, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: r.queue.Backoff,
 		}

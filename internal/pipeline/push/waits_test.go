@@ -75,7 +75,9 @@ func (r *rig) release(t require.TestingT) (back []message) {
 // TestOneMessageInTenSecondsIsNackedForItsOwnSake: beyond it the answer is 200 with the class in its body.
 func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
 	t.Parallel()
-	for name, err := range map[string]error{"dead_lettered": retry.Permanent("refused", nil), "retry": errHandler} {
+	for name, err := range map[string]error{
+		"dead_lettered": retry.Permanent("refused", nil), "retry": errHandler,
+	} {
 		r := newRig(t, setup{queue: budgeted, credit: always(err)})
 		for i := range 30 { // one a second
 			got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))

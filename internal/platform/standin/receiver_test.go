@@ -272,8 +272,10 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
 	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
-		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
-		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
+		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1",
+		"at":"2026-11-20T09:00:00Z","outcome":"failed"},
+		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1",
+		"at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
 }
 
 const (

@@ -147,7 +147,9 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	}
 	root, err := hex.DecodeString(s.Root)
 	if err == nil {
-		err = merkle.VerifyInclusion(hasher, uint64(p.Index), uint64(s.Count), hasher.HashLeaf(p.Entry), p.Path, root) //nolint:gosec // a negative one is too large
+		//nolint:gosec // a negative one is too large
+		err = merkle.VerifyInclusion(hasher, uint64(p.Index), uint64(s.Count), hasher.HashLeaf(p.Entry),
+			p.Path, root)
 	}
 	if err != nil {
 		return Proven{}, fmt.Errorf("%w: the hashes do not lead from the entry to the root", ErrProof)

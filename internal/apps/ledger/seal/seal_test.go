@@ -140,7 +140,8 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	change := func(credit int64) {
 		storetest.Edit(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)},
 			func(fields map[string]any) {
-				fields["running"].(map[string]any)["2026-11"].(map[string]any)["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = credit
+				month := fields["running"].(map[string]any)["2026-11"].(map[string]any)
+				month["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = credit
 			})
 	}
 	change(2)

@@ -13,10 +13,9 @@ locals {
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
     # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
-    # fields, the database merges these indexes.
+    # fields, the database merges these indexes. Of one event there are so few that its id alone finds them.
     letters           = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state     = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
-    letters_event     = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
     letters_of_reason = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
     letters_of_type   = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
     letters_of_key    = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
@@ -39,7 +38,6 @@ locals {
     events_status       = { collection = "webhookEvents", fields = ["status", "shard", "created_at"], order = "DESCENDING" }
     events_queue_status = { collection = "webhookEvents", fields = ["queue", "status", "shard", "created_at"], order = "DESCENDING" }
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
-    events_event        = { collection = "webhookEvents", fields = ["event_id", "shard", "created_at"], order = "DESCENDING" }
     events_correlation  = { collection = "webhookEvents", fields = ["correlation_id", "shard", "created_at"], order = "DESCENDING" }
     events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
     events_customer     = { collection = "webhookEvents", fields = ["customer", "shard", "created_at"], order = "DESCENDING" }

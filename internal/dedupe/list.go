@@ -13,7 +13,10 @@ import (
 // times rise.
 const Shards = 8
 
-const fieldShard = "shard"
+const (
+	fieldShard = "shard"
+	fieldEvent = "event_id"
+)
 
 // MaxListed is the most that a page of the job log holds.
 const MaxListed = 200
@@ -36,7 +39,7 @@ type Listing struct {
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
 // zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each
 // part, however many records there are. Where so many of a part are newer than the others', the page is
-// shorter than the limit.
+// shorter than the limit. The records of one event id are few, and read at once.
 func List(
 	ctx context.Context, from store.Querier, page Listing,
 ) (records []Record, next store.Cursor, err error) {
@@ -46,10 +49,17 @@ func List(
 	}
 	var parts [Shards][]listed
 	var ends [Shards]store.Cursor // of those that may have more than was read
-	most := min(page.Limit, page.Limit/4+spare)
-	err = store.AtOnce(ctx, Shards, func(ctx context.Context, shard int) (err error) {
-		equal := map[string]any{fieldShard: int64(shard)}
+	most, asked := min(page.Limit, page.Limit/4+spare), Shards
+	if page.Equal[fieldEvent] != nil {
+		most, asked = page.Limit, 1
+	}
+	from = store.Few{Querier: from, Field: fieldEvent}
+	err = store.AtOnce(ctx, asked, func(ctx context.Context, shard int) (err error) {
+		equal := map[string]any{}
 		maps.Copy(equal, page.Equal)
+		if asked == Shards {
+			equal[fieldShard] = int64(shard)
+		}
 		query := store.Query{
 			Collection: Collection, Equal: equal, After: page.After, Limit: most,
 			Newest: &store.Newest{Field: "created_at", Since: page.Since, Until: page.Until},

@@ -77,7 +77,7 @@ locals {
     webhookEvents = [
       "event_id", "queue", "tenant", "status", "lease_until", "idempotency_key",
     ]
-    entries = ["event_id", "order", "tenant", "account", "book", "postings"]
+    entries = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs
   }
 
   counts_rates = anytrue([for q in values(local.enabled) : q.rate.per_second > 0])
@@ -153,7 +153,7 @@ resource "google_firestore_field" "ttl" {
 }
 
 resource "google_firestore_field" "indexed" {
-  for_each   = toset(flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]))
+  for_each   = toset([for field in flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]) : field if field != "entries.postings" || contains(local.apps, "journal")])
   project    = var.project_id
   database   = google_firestore_database.this.name
   collection = split(".", each.key)[0]

@@ -138,13 +138,8 @@ func (f Few) Query(ctx context.Context, q Query) (page Page, err error) {
 // selects reports whether a document is one of the newest that a query is for.
 func (q Query) selects(doc Document) bool {
 	for name, value := range q.Equal {
-		switch has := doc.Fields[name].(type) {
-		case []any, map[string]any: // not comparable
+		if doc.Fields[name] != value {
 			return false
-		default:
-			if has != value {
-				return false
-			}
 		}
 	}
 	at, timed := doc.Fields[q.Newest.Field].(time.Time)

@@ -70,7 +70,7 @@ resource "google_project_iam_member" "uses_database" {
   member   = each.value
 
   condition {
-    title = each.key == "webhook" ? "the webhook service's database of ${local.name}" : "the databases of ${local.name}"
+    title = "the databases of ${local.name}"
     expression = join(" || ", [
       for database in concat([google_firestore_database.ingest.name], each.key == "webhook" ? [] : [google_firestore_database.this.name]) :
       "resource.name == \"projects/${var.project_id}/databases/${database}\""
@@ -141,7 +141,7 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
 # A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  triggers_replace = [local.members, local.webhook_secrets, local.worker_secrets]
+  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition, local.webhook_secrets, local.worker_secrets]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"

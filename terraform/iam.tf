@@ -141,7 +141,7 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
 # A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition, local.webhook_secrets, local.worker_secrets]
+  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition[0].expression, local.webhook_secrets, local.worker_secrets]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"

@@ -268,6 +268,16 @@ func (c *Catalog) HandledBy(name string) (found Queue, ok bool) {
 	return Queue{}, false
 }
 
+// KeepsJournal reports whether an enabled queue has a handler of the journal. Of no catalog it is true.
+func (c *Catalog) KeepsJournal() bool {
+	if c == nil {
+		return true
+	}
+	_, posts := c.HandledBy(JournalPost)
+	_, reverts := c.HandledBy(JournalRevert)
+	return posts || reverts
+}
+
 // EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
 func (c *Catalog) EmitsOf(handler string) []string {
 	for _, h := range c.handlers() {

@@ -13,10 +13,9 @@ locals {
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
     # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
-    # fields, the database merges these indexes.
+    # fields, the database merges these indexes. Of one event there are so few that its id alone finds them.
     letters           = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state     = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
-    letters_event     = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
     letters_of_reason = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
     letters_of_type   = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
     letters_of_key    = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
@@ -38,7 +37,6 @@ locals {
     events_status       = { collection = "webhookEvents", fields = ["status", "shard", "created_at"], order = "DESCENDING" }
     events_queue_status = { collection = "webhookEvents", fields = ["queue", "status", "shard", "created_at"], order = "DESCENDING" }
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
-    events_event        = { collection = "webhookEvents", fields = ["event_id", "shard", "created_at"], order = "DESCENDING" }
     events_correlation  = { collection = "webhookEvents", fields = ["correlation_id", "shard", "created_at"], order = "DESCENDING" }
     events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
     events_customer     = { collection = "webhookEvents", fields = ["customer", "shard", "created_at"], order = "DESCENDING" }
@@ -79,7 +77,7 @@ locals {
       "event_id", "queue", "tenant", "status", "lease_until",
       "correlation_id", "ordering_key", "idempotency_key",
     ]
-    entries = ["event_id", "order", "tenant", "account", "book", "postings"]
+    entries = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs
   }
 
   counts_rates = anytrue([for q in values(local.enabled) : q.rate.per_second > 0])
@@ -155,7 +153,7 @@ resource "google_firestore_field" "ttl" {
 }
 
 resource "google_firestore_field" "indexed" {
-  for_each   = toset(flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]))
+  for_each   = toset([for field in flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]) : field if field != "entries.postings" || contains(local.apps, "journal")])
   project    = var.project_id
   database   = google_firestore_database.this.name
   collection = split(".", each.key)[0]

@@ -60,31 +60,21 @@ resource "google_service_account_iam_member" "worker_asks_as_push" {
   member             = each.value.member
 }
 
-# grant: workers | the one database, by a condition | records, effects, outbox, dead letters
-# grant: the service for people | the one database, by a condition | shows what is there, and keeps what people change
-resource "google_project_iam_member" "uses_database" {
-  for_each = { for name, member in local.members : name => member if name != "webhook" }
-  project  = var.project_id
-  role     = "roles/datastore.user"
-  member   = each.value
-
-  condition {
-    title      = "the database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
-  }
-}
-
 # grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
-# grant: workers, the service for people | the webhook service's own database, by a condition | make those copies
-resource "google_project_iam_member" "uses_ingest" {
+# grant: workers | the two databases, by a condition | records, effects, outbox, dead letters; copies for the webhook service
+# grant: the service for people | the two databases, by a condition | shows what is there, keeps what people change, and makes those copies
+resource "google_project_iam_member" "uses_database" {
   for_each = local.members
   project  = var.project_id
   role     = "roles/datastore.user"
   member   = each.value
 
   condition {
-    title      = "the webhook service's database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.ingest.name}\""
+    title = "the databases of ${local.name}"
+    expression = join(" || ", [
+      for database in concat([google_firestore_database.ingest.name], each.key == "webhook" ? [] : [google_firestore_database.this.name]) :
+      "resource.name == \"projects/${var.project_id}/databases/${database}\""
+    ])
   }
 }
 
@@ -151,7 +141,7 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
 # A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  triggers_replace = [local.members, local.webhook_secrets, local.worker_secrets]
+  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition[0].expression, local.webhook_secrets, local.worker_secrets]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"
@@ -159,7 +149,7 @@ resource "terraform_data" "grants_work" {
 
   depends_on = [
     google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads,
-    google_project_iam_member.uses_database, google_project_iam_member.uses_ingest,
+    google_project_iam_member.uses_database,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
   ]
 }

@@ -28,6 +28,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/operations"
@@ -331,6 +332,7 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 	apps := operations.Apps{
 		Store: db, Reads: reads, DeadLetters: letters,
 		Endpoints: &endpoints.Editor{Store: db, Now: time.Now, Off: len(handlers) == 0},
+		Periods:   &journal.Periods{Now: time.Now},
 	}
 	server := &api.Server{
 		Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author,
@@ -357,6 +359,7 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 		"/v1/ops/refunds":              {"state": {"under_way"}},
 		"/v1/ops/endpoints":            {"state": {"disabled"}},
 		"/v1/ops/search?q=id":          {"tenant": {"t"}},
+		"/v1/ops/journal/entries":      {"account": {"cash"}},
 		"/v1/ops/endpoints/":           {"tenant": {"t"}},
 		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
 		"/api/v1/events/dead-letter":   {},
@@ -389,6 +392,8 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 	_, err = show.Call(t.Context(), audit.Author{},
 		console.Input{Path: map[string]string{"account": "points:user:u"}})
 	require.NoError(t, err)
+	byControl := func(q store.Query) bool { return q.Contains[ledger.FieldPostings] != "" }
+	require.Equal(t, slices.Contains(handlers, catalog.JournalPost), slices.ContainsFunc(db.queries, byControl))
 	return slices.DeleteFunc(db.queries, func(q store.Query) bool { return q.Newest == nil })
 }
 
@@ -469,7 +474,7 @@ func merges(indexes []index, q store.Query) bool {
 
 func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
 	t.Parallel()
-	queries, all := newestAsked(t, payments.RefundHandler, endpoints.Handler), composites(t)
+	queries, all := newestAsked(t, payments.RefundHandler, endpoints.Handler, catalog.JournalPost), composites(t)
 	alone := map[string]bool{}
 	for _, q := range queries {
 		if len(q.Equal) == 0 {

@@ -12,7 +12,10 @@ import (
 // Shards is how many parts the time index of the records has: one takes 500 writes a second, of rising times.
 const Shards = 8
 
-const fieldShard = "shard"
+const (
+	fieldShard = "shard"
+	fieldEvent = "event_id"
+)
 
 // MaxListed is the most that a page of the job log holds.
 const MaxListed = 200
@@ -34,7 +37,8 @@ type Listing struct {
 
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
 // zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each
-// part, however many records there are. The page is shorter where the newest are all of one part.
+// part, however many records there are. The page is shorter where the newest are all of one part. The records
+// of one event id are few, and read at once.
 func List(
 	ctx context.Context, from store.Querier, page Listing,
 ) (records []Record, next store.Cursor, err error) {
@@ -44,10 +48,17 @@ func List(
 	}
 	var parts [Shards][]listed
 	var ends [Shards]store.Cursor // of those that may have more than was read
-	most := min(page.Limit, page.Limit/4+spare)
-	err = store.AtOnce(ctx, Shards, func(ctx context.Context, shard int) (err error) {
-		equal := map[string]any{fieldShard: int64(shard)}
+	most, asked := min(page.Limit, page.Limit/4+spare), Shards
+	if page.Equal[fieldEvent] != nil {
+		most, asked = page.Limit, 1
+	}
+	from = store.Few{Querier: from, Field: fieldEvent}
+	err = store.AtOnce(ctx, asked, func(ctx context.Context, shard int) (err error) {
+		equal := map[string]any{}
 		maps.Copy(equal, page.Equal)
+		if asked == Shards {
+			equal[fieldShard] = int64(shard)
+		}
 		query := store.Query{
 			Collection: Collection, Equal: equal, After: page.After, Limit: most,
 			Newest: &store.Newest{Field: "created_at", Since: page.Since, Until: page.Until},

@@ -108,6 +108,6 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 	}
 
 	listed := filetest.Must(i.terraform("state", "list"))(t)
-	require.LessOrEqual(t, strings.Count(listed, "\n")-strings.Count(listed, "data."), 119,
+	require.LessOrEqual(t, strings.Count(listed, "\n")-strings.Count(listed, "data."), 114,
 		"what PayNow alone needs")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,10 +90,17 @@ const (
 	maxMonths = 24
 )
 
+// books are the entries, which have no index by control account where no journal runs. All of them are of
+// points there, and most have lines of any such account, so that all of a month are read.
+type books struct {
+	store.Store
+	indexed bool
+}
+
 // listEntries returns a page of a tenant's entries of months, one month after the other, or those with lines
 // of an account. Those of an account of points that is no control account are found in all months at once.
 func listEntries(
-	ctx context.Context, from store.Querier, in ListOfEntries, now string,
+	ctx context.Context, from books, in ListOfEntries, now string,
 ) ([]Entry, store.Cursor, error) {
 	single := ledger.Control(in.Account) != in.Account
 	if single {
@@ -111,11 +119,12 @@ func listEntries(
 		Collection: ledger.Entries, Limit: min(in.Limit, maxListed), After: store.Cursor{ID: id},
 	}
 	for range maxMonths {
+		posting := ledger.PostingKey(in.Tenant, month, in.Account)
 		switch {
 		case single:
 			query.Equal = map[string]any{ledger.FieldAccount: in.Account}
-		case in.Account != "":
-			query.Contains = map[string]string{ledger.FieldPostings: ledger.PostingKey(in.Tenant, month, in.Account)}
+		case in.Account != "" && from.indexed:
+			query.Contains = map[string]string{ledger.FieldPostings: posting}
 		default:
 			query.Equal = map[string]any{ledger.FieldBook: ledger.BookKey(in.Tenant, month)}
 		}
@@ -125,6 +134,10 @@ func listEntries(
 		}
 		var entries []Entry
 		for _, doc := range page.Documents {
+			postings, _ := doc.Fields[ledger.FieldPostings].([]any)
+			if in.Account != "" && !single && !slices.Contains(postings, any(posting)) {
+				continue
+			}
 			if e := ReadEntry(doc); e.Tenant == in.Tenant && (last == "" || first <= e.Period && e.Period <= last) {
 				entries = append(entries, e)
 			}
@@ -275,6 +288,7 @@ func Operations(
 	from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter,
 ) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
+	entries := books{from, c.KeepsJournal()}
 	return append([]console.Operation{
 		console.New(console.Row{
 			Name: "accounts statement", Path: "GET /v1/ops/accounts/{account}/statement", Errors: failures,
@@ -284,7 +298,7 @@ func Operations(
 				"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind " +
 				"(points:user).",
 		}, func(ctx context.Context, _ audit.Author, in StatementOf) (Statement, error) {
-			return statement(ctx, from, in, thisMonth())
+			return statement(ctx, entries, in, thisMonth())
 		}),
 		console.New(console.Row{
 			Name: "journal ls", Path: "GET /v1/ops/journal/entries",
@@ -292,7 +306,7 @@ func Operations(
 			Help:    "The entries of one user's or customer's points are those of all months.",
 			Empty:   "No entry is in this list. Events that move money or points make entries.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
-			return console.Listed(listEntries(ctx, from, in, thisMonth()))
+			return console.Listed(listEntries(ctx, entries, in, thisMonth()))
 		}),
 		console.New(console.Row{
 			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: failures,

@@ -13,7 +13,6 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/contract/money"
-	"billhook/internal/platform/store"
 )
 
 // StatementOf asks what has moved on an account in months.
@@ -88,7 +87,7 @@ func (s *Statement) Join(before any) (page string) {
 // statement reads a page of an account's entries. The opening balance of an account with totals is that of
 // the trial balance, on the first page; that of another one is the sum of its earlier entries, which are
 // listed with those of all months.
-func statement(ctx context.Context, from store.Store, in StatementOf, thisMonth string) (Statement, error) {
+func statement(ctx context.Context, from books, in StatementOf, thisMonth string) (Statement, error) {
 	first, last, err := in.span(thisMonth)
 	if err != nil {
 		return Statement{}, err

@@ -231,7 +231,7 @@ func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
 	for i, tenant := range []string{"default", "default", "acme"} {
 		r.credit(t, tenant, fmt.Sprint("e-o", i), fmt.Sprint("o", i), ledger.UserPoints("u1"), 100, 0)
 	}
-	for query, want := range map[string][]string{
+	lists := map[string][]string{
 		"period=2026-03&account=cash":           {"e1", "rent"},
 		"period=2026-03&tenant=acme":            {"e1", "e-o2"},
 		"period=2026-03":                        {"e1", "rent", "e-o0", "e-o1"},
@@ -240,7 +240,11 @@ func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
 		"account=points:user:u1&tenant=acme":    {"e-o2"},
 		"account=points:user:u1&period=2026-02": nil,
 		"period=2026-03&account=points:user":    {"e-o0", "e-o1"},
-	} {
-		require.ElementsMatch(t, want, r.all(t, "journal/entries?limit=2&"+query, "event_id"), query)
+	}
+	for range 2 { // the second time a journal runs
+		for query, want := range lists {
+			require.ElementsMatch(t, want, r.all(t, "journal/entries?limit=2&"+query, "event_id"), query)
+		}
+		r.keepsJournal()
 	}
 }

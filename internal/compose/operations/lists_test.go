@@ -198,6 +198,7 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.shelve(t)
+	r.keepsJournal()
 	all := filetest.YAML[map[string]map[string]string](t, "testdata", "searches.yaml")
 	all[strings.Repeat("~", 1000)] = map[string]string{}
 	chain := strings.TrimSuffix(ledger.ChainPrefix("default", "points-1"), "~")

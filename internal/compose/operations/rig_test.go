@@ -69,6 +69,15 @@ type rig struct {
 	operator   *bulk.Operator
 }
 
+// keepsJournal has a journal run from now on.
+func (r *rig) keepsJournal() {
+	c := *declared
+	c.Queues = append(slices.Clone(c.Queues), catalog.Queue{
+		ID: "books", Enabled: true, Handlers: map[string]catalog.Handler{"*": {Name: catalog.JournalPost}},
+	})
+	r.over(r.store, func(reads *events.Reads) { reads.Catalog = &c })
+}
+
 // fourEyes has replays wait for a second person from now on.
 func (r *rig) fourEyes() {
 	c := *declared

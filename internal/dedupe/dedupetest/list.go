@@ -92,10 +92,16 @@ func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 		"of a span": {
 			dedupe.Listing{Since: newest.Add(-100 * time.Millisecond), Until: newest.Add(-50 * time.Millisecond)}, 1,
 		},
-		"of an event":              {dedupe.Listing{Equal: map[string]any{"event_id": "e0000007"}}, records},
-		"of a correlation id":      {dedupe.Listing{Equal: map[string]any{"correlation_id": "c1"}}, 0},
-		"of nothing":               {dedupe.Listing{Equal: map[string]any{"queue": "nobody"}}, 0},
-		"of a time without events": {dedupe.Listing{Since: newest.Add(time.Hour)}, 0},
+		"of an event": {dedupe.Listing{Equal: map[string]any{"event_id": "e0000007"}}, records},
+		"of an event, of a queue": {
+			dedupe.Listing{Equal: store.Equals("event_id", "e0000007", "queue", "queue-1")}, records,
+		},
+		"of an event, failed": {dedupe.Listing{Equal: store.Equals("event_id", "e0000007", "status", "FAILED")}, 0},
+		"of a correlation id": {dedupe.Listing{Equal: map[string]any{"correlation_id": "c1"}}, 0},
+		"of nothing":          {dedupe.Listing{Equal: map[string]any{"queue": "nobody"}}, 0},
+		"of a time without events": {
+			dedupe.Listing{Since: newest.Add(time.Hour)}, 0,
+		},
 	} {
 		of, seen := test.of, map[string]bool{}
 		of.Limit = 1
@@ -134,11 +140,11 @@ func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 		case "all":
 			require.True(t, seen[listed(records-1).EventID], "the last is on the first page")
 			require.Len(t, seen, dedupe.MaxListed+1+50+7, "each page is full")
-		case "of an event":
+		case "of an event", "of an event, of a queue":
 			require.Len(t, seen, 1)
 		case "of a correlation id":
 			require.Len(t, seen, 7)
-		case "of nothing", "of a time without events":
+		case "of nothing", "of a time without events", "of an event, failed":
 			require.Empty(t, seen)
 		default:
 			require.NotEmpty(t, seen, name)

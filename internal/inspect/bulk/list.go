@@ -79,6 +79,9 @@ func (f Filter) query(state deadletter.State, limit int) store.Query {
 	return store.Query{Collection: deadletter.Collection, Equal: f.equal(state), Newest: newest, Limit: limit}
 }
 
+// ofEvent asks for the dead letters of one event, which are few, by its id alone.
+func ofEvent(from store.Querier) store.Querier { return store.Few{Querier: from, Field: "event_id"} }
+
 // Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole
 // ids of items. The error may be ErrNoQueue.
 func (o *Operator) Choose(ctx context.Context, f Filter) (Filter, error) {
@@ -143,7 +146,7 @@ func (o *Operator) List(
 	} else {
 		query := f.query(state, min(limit, store.MaxPage))
 		query.After = after
-		items, next, err = store.List(ctx, o.Store, query, deadletter.ItemOf)
+		items, next, err = store.List(ctx, ofEvent(o.Store), query, deadletter.ItemOf)
 	}
 	now := o.Now()
 	return slices.DeleteFunc(items, func(i deadletter.Item) bool { return !now.Before(i.Expires) }), next, err
@@ -205,7 +208,7 @@ func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 // Count counts the open items of a filter, also those that have expired and are not removed yet, up to a
 // limit.
 func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
-	return store.Count(ctx, from, f.query(deadletter.Open, limit))
+	return store.Count(ctx, ofEvent(from), f.query(deadletter.Open, limit))
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.

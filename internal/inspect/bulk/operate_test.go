@@ -213,6 +213,7 @@ func TestAFilterSelectsExactly(t *testing.T) {
 		"a reason":       {bulk.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
 		"a type":         {bulk.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
 		"an event":       {bulk.Filter{Queue: "orders", EventID: "e2"}, 1},
+		"an event, late": {bulk.Filter{Queue: "orders", EventID: "e2", Until: dead.Add(time.Minute)}, 0},
 		"a key":          {bulk.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
 		"a key and more": {bulk.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
 		"since":          {bulk.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},

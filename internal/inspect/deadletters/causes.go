@@ -116,7 +116,7 @@ Add it to catalog/notifications.yaml, deploy, replay it.
 Compare the queue's contract with its handler, deploy, replay it.
 	unexpected_body: The handler takes another kind of message
 Nothing: it is tried again by itself. If it goes on: docs/runbooks/waiting.md.
-	queue_full: All slots of the queue were in use for two seconds
+	queue_full: All slots of the queue were in use for all of slot_wait
 Nothing: the next run of release-delayed releases it. If it goes on: billhook admin doctor.
 	alarm_unavailable: Cloud Tasks did not take the alarm`,
 	// a bug, or a document that was changed past it

@@ -370,9 +370,10 @@ func (s searching) operation(ctx context.Context) ([]Found, error) {
 	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, err
 }
 
-// control looks for an account that the books keep by months, and that has no document.
+// control looks for an account that the books keep by months, and that has no document. Where no journal
+// runs, entries have no index for it.
 func (s searching) control(ctx context.Context) ([]Found, error) {
-	if ledger.Control(s.id) != s.id {
+	if ledger.Control(s.id) != s.id || !s.Catalog.KeepsJournal() {
 		return nil, nil
 	}
 	tenant, now := cmp.Or(s.tenant, dedupe.DefaultTenant), s.Now().UTC()

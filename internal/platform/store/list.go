@@ -96,6 +96,55 @@ func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 	return page.Count, nil
 }
 
+// few is how many documents Few reads at a time: each may be large.
+const few = 100
+
+// Few asks for the newest of what has one value in a field that few documents share, as those of one event
+// do: by that field alone, which needs no composite index, and compares the rest itself. Other queries are
+// asked as they are.
+type Few struct {
+	Querier
+	Field string
+}
+
+// Query returns a page.
+func (f Few) Query(ctx context.Context, q Query) (page Page, err error) {
+	value, named := q.Equal[f.Field]
+	if !named || q.Newest == nil {
+		return f.Querier.Query(ctx, q)
+	}
+	newestFirst := func(a, b Document) int { return q.behind(b).Compare(q.behind(a)) }
+	of := Query{Collection: q.Collection, Equal: map[string]any{f.Field: value}, Limit: few}
+	for doc, err := range Each(ctx, f.Querier, of) {
+		switch {
+		case err != nil:
+			return Page{}, err
+		case !q.selects(doc):
+		case q.Count:
+			if page.Count++; page.Count == int64(q.Limit) {
+				return page, nil
+			}
+		default:
+			at, _ := slices.BinarySearchFunc(page.Documents, doc, newestFirst)
+			page.Documents = slices.Insert(page.Documents, at, doc)
+			page.Documents = page.Documents[:min(len(page.Documents), q.Limit)]
+		}
+	}
+	return page, nil
+}
+
+// selects reports whether a document is one of the newest that a query is for.
+func (q Query) selects(doc Document) bool {
+	for name, value := range q.Equal {
+		if doc.Fields[name] != value {
+			return false
+		}
+	}
+	at, timed := doc.Fields[q.Newest.Field].(time.Time)
+	return timed && !at.Before(q.Newest.Since) && (q.Newest.Until.IsZero() || at.Before(q.Newest.Until)) &&
+		(q.After.IsZero() || q.behind(doc).Compare(q.After) < 0)
+}
+
 // Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those
 // behind them: one damaged document stops no list. Whoever gets one alone gets an error.
 type Readable struct {

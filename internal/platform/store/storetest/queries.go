@@ -127,7 +127,13 @@ func (m *model) query(t *rapid.T) {
 		q.IDPrefix = rapid.SampledFrom([]string{"", "", "a", "a-", "b", "c"}).Draw(t, "prefix")
 		q.After.ID = rapid.SampledFrom(append([]string{"", ""}, modelIDs...)).Draw(t, "after")
 	}
-	page := filetest.Must(m.store.Query(t.Context(), q))(t)
+	for _, from := range []store.Querier{m.store, store.Few{Querier: m.store, Field: "a"}} {
+		m.finds(t, from, q)
+	}
+}
+
+func (m *model) finds(t *rapid.T, from store.Querier, q store.Query) {
+	page := filetest.Must(from.Query(t.Context(), q))(t)
 	want := m.matching(q)
 	if q.Count {
 		require.Equal(t, store.Page{Count: int64(min(len(want), q.Limit))}, page)

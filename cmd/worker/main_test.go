@@ -196,7 +196,8 @@ func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {
 	require.Equal(t, "shop", logged.Query().Get("project"))
 	_, query, _ := strings.Cut(logged.Path, ";query=")
 	require.Equal(t,
-		"resource.type=\"cloud_run_revision\"\nresource.labels.service_name=~\"^staging-\"\njsonPayload.event_id=\"e1\"\n"+
+		"resource.type=\"cloud_run_revision\"\nresource.labels.service_name=~\"^staging-\"\n"+
+			"jsonPayload.event_id=\"e1\"\n"+
 			"timestamp>=\"2026-03-02T10:15:00Z\"", query)
 }
 

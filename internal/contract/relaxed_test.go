@@ -76,8 +76,8 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 
 func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 	t.Parallel()
-	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z",
-		"max_attempts":5000,
+	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund",
+		"created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
 		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
 	require.NoError(t, err)
 	require.Equal(t, pii.Dropped{

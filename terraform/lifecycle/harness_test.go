@@ -225,7 +225,9 @@ func (i *installation) point() {
 // index: the installation of the whole catalog has them all.
 const fewIndexes = `locals {
   ttl_collections = ["deadLetters"]
-  composite       = { one = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" } }
+  composite = {
+    one = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
+  }
   unindexed       = { webhookEvents = ["*"] }
   indexed         = { webhookEvents = ["queue"] }
 }

@@ -95,8 +95,8 @@ const mine = `({status} IS NULL OR ({status} = ANY($1) AND
 
 // Look counts the rows by status.
 func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
-	rows, _ := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*)
-		FROM {t}
+	rows, _ := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''),
+		count(*) FROM {t}
 		WHERE {status} IS NULL OR {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
 		p.statuses, abandoned.Seconds())
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {

@@ -38,8 +38,8 @@ func readSource(t *testing.T) source {
 
 // marked is what gives an error its reason: a function of internal/retry, a verdict, or an order's answer.
 var marked = regexp.MustCompile(
-	`(?:\b(?:retry\.)?(?:Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|Early|BadRequest)\(` +
-		`|\bReason: +|, (?:missing|illegal), )"([a-z0-9_]+)"`)
+	`(?:\b(?:retry\.)?(?:Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|` +
+		`Early|BadRequest)\(|\bReason: +|, (?:missing|illegal), )"([a-z0-9_]+)"`)
 
 func (s source) reasons() map[string]bool {
 	found := map[string]bool{}

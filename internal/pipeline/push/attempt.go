@@ -25,7 +25,7 @@ const (
 	maxRounds   = 3           // how often a message is settled because the record or the lane was not as assumed
 	maxResumes  = 5           // how many attempts follow in one request, also where the clock stands still
 	noneWaitFor = time.Second // how long an instance believes what it read: that no message of a queue waits
-	// how many deliveries may leave no trace before attempts are counted before they run
+	// How many deliveries may leave no trace before attempts are counted before they run.
 	unexplained = 3
 	grace       = time.Second // how long a leased handler may take to return after its deadline
 )

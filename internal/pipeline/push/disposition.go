@@ -136,7 +136,7 @@ var (
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.of.queue.BrokerKeepsTime() && (s.of.number == 0 || s.of.number == s.attempt)
 	}}
-	// and takes it
+	// It takes one of the budget.
 	inBudget = condition{
 		"the queue's `nack_budget` has one left", func(s *situation) bool {
 			return s.of.queue.nacks.AllowN(s.now, 1)

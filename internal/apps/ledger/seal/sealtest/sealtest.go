@@ -180,8 +180,8 @@ func (w *world) entry(t *rapid.T) []store.Write {
 		writes, err := ledger.Credit(ledger.Move{
 			Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Order: order, EventID: fmt.Sprint("e", w.n),
 			From: ledger.IssuedPoints(order),
-			To:   ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), Currency: ledger.Points,
-			CreatedAt: at,
+			To:   ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"),
+			Currency: ledger.Points, CreatedAt: at,
 		})
 		require.NoError(t, err)
 		return writes

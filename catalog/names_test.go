@@ -109,7 +109,7 @@ func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 
 var settingOfDefaults = regexp.MustCompile(`^( {2,4})([a-z_]+): (.+)$`)
 
-// Every queue has the defaults, and a mistake in them is told where it stands, not at each queue.
+// Every queue has the defaults, and a mistake in them is reported where it stands, not at each queue.
 func TestAMistakeInADefaultIsNotRepeatedForEveryQueue(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(filetest.Read(t, "queues.yaml"), "\n")
@@ -127,11 +127,12 @@ func TestAMistakeInADefaultIsNotRepeatedForEveryQueue(t *testing.T) {
 		for _, value := range values[i%2*2:][:2] { // half of them, as each is a whole load
 			lines[i] = found[1] + found[2] + ": " + value
 			_, err := c.With(map[string]string{"queues.yaml": strings.Join(lines, "\n")})
-			told := catalog.Mistakes(err)
-			if !slices.ContainsFunc(told, func(m *catalog.Mistake) bool { return m.Line == i+1 }) {
+			mistakes := catalog.Mistakes(err)
+			if !slices.ContainsFunc(mistakes, func(m *catalog.Mistake) bool { return m.Line == i+1 }) {
 				continue // by itself it is as good as the value that stands there
 			}
-			require.LessOrEqual(t, len(told), 5, "%s\n%v", lines[i], err) // with what other settings then contradict
+			// with what other settings then contradict
+			require.LessOrEqual(t, len(mistakes), 5, "%s\n%v", lines[i], err)
 			mutated++
 		}
 		lines[i] = line
@@ -163,9 +164,9 @@ func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
-	told, ok := c.EmitsTo("subscriptions.record")
+	queue, ok := c.EmitsTo("subscriptions.record")
 	require.True(t, ok)
-	require.Equal(t, "pay-subscription-update", told.ID)
+	require.Equal(t, "pay-subscription-update", queue.ID)
 	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")

@@ -31,7 +31,7 @@ func (q Queue) Charges() bool {
 	return false
 }
 
-// Remembers reports whether the queue's events have records: without them nobody can tell a duplicate.
+// Remembers reports whether the queue's events have records: without them a duplicate cannot be recognized.
 func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.

@@ -39,7 +39,7 @@ module "alerts" {
 check "notification_channels" {
   assert {
     condition     = !local.deployed || length(var.alerts.channels) > 0
-    error_message = "Nobody is told of an alert: alerts has no channels."
+    error_message = "No alert reaches anybody: alerts has no channels."
   }
 }
 

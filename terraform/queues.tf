@@ -12,8 +12,8 @@ locals {
   }
   standing = { for id, q in local.queues : id => q if local.states[id] != "off" }
 
-  # Whether what holds messages may be deleted. Several queues hold the messages of a shared topic, and what
-  # is told to others is of the queues whose handlers tell it.
+  # Whether what holds messages may be deleted. Several queues hold the messages of a shared topic, and an
+  # outbound topic is of the queues whose handlers emit to it.
   discarded = { for id in keys(local.queues) : id => !var.deletion_protection || contains(var.discard_backlog, id) }
   discarded_topics = {
     for topic in keys(module.catalog.topics) : topic => alltrue([

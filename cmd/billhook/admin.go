@@ -242,7 +242,7 @@ func (p *program) doctor() {
 			"reads no\n" +
 			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What " +
 			"your account may not\n" +
-			"look at is told, and is a failure, too. Who paused a queue it asks ops, the service for people.\n\n" +
+			"look at is listed, and is a failure, too. Who paused a queue it asks ops, the service for people.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the " +
 			"worker to its record,\n" +
 			"which stays as long as any other's and which ops shows. That takes WEBHOOK_SIGNING_SECRET, and " +

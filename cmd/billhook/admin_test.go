@@ -87,11 +87,11 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	printed, err := check(t, "", folder, "--json")
 	require.Equal(t, 1, serve.ExitCode(err))
 	answer := filetest.JSON[checkAnswer](t, printed)
-	var told []string
+	var mistakes []string
 	for _, m := range answer.Mistakes {
 		require.Equal(t, filepath.Join(folder, "queues.yaml"), m.File)
 		require.Positive(t, m.Line)
-		told = append(told, strings.Join([]string{m.Where, m.Key, m.What}, ": "))
+		mistakes = append(mistakes, strings.Join([]string{m.Where, m.Key, m.What}, ": "))
 	}
 	require.Equal(t, []string{
 		`: defaults.lease: must be a duration in seconds, in quotes, such as "600s"`,
@@ -99,7 +99,7 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 		"queue orders-process: event type order.payment_confirmed: orders.confirm: message.v1 " +
 			"order.payment_confirmed, version 1: data .payment_id is no string",
 		`queue orders-process: event type order.shipped: no handler is registered as "orders.send"`,
-	}, told)
+	}, mistakes)
 }
 
 // An upgrade of seats is handled by a type of Go that has none, and posted with them.

@@ -123,8 +123,8 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	printed, err := say(t, environment, "admin", "provision", "--json")
 	require.ErrorContains(t, err, "4 of ")
 	require.Equal(t, 1, serve.ExitCode(err))
-	told := filetest.JSON[provisioned](t, printed)
-	require.True(t, slices.ContainsFunc(told.Changes, func(c pubsub.Change) bool {
+	report := filetest.JSON[provisioned](t, printed)
+	require.True(t, slices.ContainsFunc(report.Changes, func(c pubsub.Change) bool {
 		return c.Action == pubsub.Unchanged
 	}))
 	printed, err = say(t, environment, "admin", "provision")
@@ -179,12 +179,12 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		i.rest = []option.ClientOption{
 			option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i}}),
 		}
-		told, err := i.diagnose(t)
+		report, err := i.diagnose(t)
 		require.Error(t, err, permission)
-		require.False(t, told.Healthy, permission)
-		require.Len(t, told.Findings, map[bool]int{true: 1}[test.host == "cloudresourcemanager"], permission)
+		require.False(t, report.Healthy, permission)
+		require.Len(t, report.Findings, map[bool]int{true: 1}[test.host == "cloudresourcemanager"], permission)
 		var unread []string
-		for _, one := range told.Unread {
+		for _, one := range report.Unread {
 			if one.Permission == permission {
 				require.Equal(t, "403 Forbidden", one.Why)
 				unread = append(unread, one.What)
@@ -201,28 +201,28 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	i.Remove(jobsOf + "billhook-tasks")
-	told := filetest.Must(i.diagnose(t, "--pubsub-only"))(t)
-	require.Contains(t, told.LeftOut, "with --pubsub-only")
-	told, err := i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
+	report := filetest.Must(i.diagnose(t, "--pubsub-only"))(t)
+	require.Contains(t, report.LeftOut, "with --pubsub-only")
+	report, err := i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
 	require.Error(t, err)
-	require.Equal(t, []string{"event canary canary_lost"}, foundBy(t, told))
+	require.Equal(t, []string{"event canary canary_lost"}, foundBy(t, report))
 
 	// Of an installation with another name and addresses of its own, nothing is where it is looked for.
-	told, err = i.diagnose(t, "--name", "shop")
+	report, err = i.diagnose(t, "--name", "shop")
 	require.Error(t, err)
-	require.Contains(t, foundBy(t, told), "service shop-webhook webhook_missing")
+	require.Contains(t, foundBy(t, report), "service shop-webhook webhook_missing")
 	i.environment["PUSH_BASE_URL"], i.pools = "https://worker.example", nil
-	told, err = i.diagnose(t)
+	report, err = i.diagnose(t)
 	require.Error(t, err)
-	require.Contains(t, told.Unread, finding.Unread{
+	require.Contains(t, report.Unread, finding.Unread{
 		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
 	})
-	told, err = i.diagnose(t, "--region", installedRegion)
+	report, err = i.diagnose(t, "--region", installedRegion)
 	require.Error(t, err)
-	require.NotContains(t, told.Unread, finding.Unread{
+	require.NotContains(t, report.Unread, finding.Unread{
 		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
 	})
-	require.Contains(t, foundBy(t, told), "job billhook-tasks job_missing")
+	require.Contains(t, foundBy(t, report), "job billhook-tasks job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
 	_, err = i.say(t, "admin", "doctor")
 	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")

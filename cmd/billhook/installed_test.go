@@ -190,7 +190,7 @@ func plants(i *installedIn) map[string]planted {
 			set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image",
 		},
 		"service " + worker +
-			" worker_open": {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
+			" worker_open": {set(runOf+worker, "invokerIamDisabled", true), "no token is required"},
 		"service " + worker + " worker_open to all": {
 			func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers",
 		},
@@ -200,7 +200,7 @@ func plants(i *installedIn) map[string]planted {
 		"service " + worker + " service_serves_others": {set(runOf+worker, "template", nil), "pushes and people"},
 		"service billhook-ops ops_missing":             {func() { i.Remove(runOf + "billhook-ops") }, ""},
 		"service billhook-ops ops_unproxied": {
-			set(runOf+"billhook-ops", "iapEnabled", false), "the proxy can be passed by",
+			set(runOf+"billhook-ops", "iapEnabled", false), "not behind the proxy",
 		},
 		"service billhook-ops service_serves_others": {
 			set(runOf+"billhook-ops", "template", nil), "pushes and people",
@@ -248,26 +248,26 @@ type planted struct {
 func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	told := filetest.Must(i.diagnose(t))(t)
-	require.True(t, told.Healthy)
-	require.Empty(t, told.Findings)
-	require.Empty(t, told.Unread)
+	report := filetest.Must(i.diagnose(t))(t)
+	require.True(t, report.Healthy)
+	require.Empty(t, report.Findings)
+	require.Empty(t, report.Unread)
 	whole := i.Snapshot()
 	for want, fault := range plants(i) {
 		i.Restore(whole)
 		fault.plant()
-		told, err := i.diagnose(t)
+		report, err := i.diagnose(t)
 		require.EqualError(t, err, "something is wrong", want)
-		found := foundBy(t, told)
+		found := foundBy(t, report)
 		require.Len(t, found, 1, want)
 		require.True(t, strings.HasPrefix(want, found[0]), "%s instead of %s", found[0], want)
 		if fault.have != "" {
-			require.Equal(t, fault.have, told.Findings[0].Have, want)
+			require.Equal(t, fault.have, report.Findings[0].Have, want)
 		}
 	}
 	out, err := i.say(t, "admin", "doctor")
 	require.Error(t, err)
-	for _, f := range told.Findings {
+	for _, f := range report.Findings {
 		require.Contains(t, out, fmt.Sprintf(": %s %s: %s\n", f.Kind, f.ID, f.Code))
 		require.Contains(t, out, "    "+f.Effect+"\n    To do: "+f.Do+"\n")
 	}

@@ -27,7 +27,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// webhookStub is a webhook service that keeps what is signed with devSecret, and answers as it is told.
+// webhookStub is a webhook service that keeps what is signed with devSecret, and answers as the test says.
 type webhookStub struct {
 	paths  []string
 	bodies []map[string]any
@@ -360,7 +360,7 @@ func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	}
 }
 
-// Whoever meets a port in use is told what to type.
+// The error of a port in use says what to type.
 func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 	t.Parallel()
 	taken := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)

@@ -57,7 +57,7 @@ func help(getenv func(string) string) env.Help {
 		About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.",
 		Own:   env.Variables[config](),
 	}
-	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
+	cfg, _ := env.Parse[config](getenv) // what cannot be read is an error at the start
 	cat := cfg.Shown()
 	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
 		h.Catalog = append(h.Catalog, env.Variable{

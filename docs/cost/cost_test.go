@@ -277,9 +277,9 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	require.NoError(t, json.Compact(&message,
 		[]byte(read(t, "internal/contract/testdata/payment.v1/order_paid.json"))))
 	events, found := queues.HandledBy("subscriptions.record")
-	told, tells := queues.EmitsTo("subscriptions.record")
-	require.True(t, found && tells)
-	payNow := filetest.Must(queues.Only([]string{events.ID, told.ID}))(t)
+	updates, emits := queues.EmitsTo("subscriptions.record")
+	require.True(t, found && emits)
+	payNow := filetest.Must(queues.Only([]string{events.ID, updates.ID}))(t)
 	lives, called := livesOf(t), runsPerMonth(t, read(t, "terraform/main.tf"))
 	credit := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a credit" })
 	tasks := upkeep{ // of one tenant that has entries in every minute

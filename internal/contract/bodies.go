@@ -78,7 +78,7 @@ type Subscription struct {
 	PeriodEnd   string `json:"periodEnd,omitempty" validate:"omitempty,timestamp"`
 }
 
-// Actions of envelope.v1 that tell of a subscription (billing queues, section 4) and of its ends.
+// Actions of envelope.v1 that are about a subscription (billing queues, section 4) and of its ends.
 const (
 	ActionInitial        = "initial"
 	ActionRenewal        = "renewal"

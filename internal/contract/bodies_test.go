@@ -130,7 +130,7 @@ func TestTheIDThatIsMadeUpIsThatOfTheSameMessage(t *testing.T) {
 	require.Equal(t, first, id("{ \"order_id\" :\n\"o1\" }", "order.shipped"), "spaces say nothing")
 	require.NotEqual(t, first, id(`{"order_id":"o2"}`, "order.shipped"))
 	require.NotEqual(t, first, id(`{"order_id":"o1"}`, "order.payment_confirmed"),
-		"of one order several things are told")
+		"one order has several events")
 	require.Equal(t, id(`{"type":"order.shipped","order_id":"o1"}`, ""),
 		id(`{"type":"order.shipped","order_id":"o1"}`, "order.shipped"))
 }

@@ -10,7 +10,7 @@ import (
 // Format is a format of bodies. Members are named by JSON paths; of several the first that is there counts.
 type Format struct {
 	Name string
-	// Marks are top members, all of which tell the format of a message without the attribute.
+	// Marks are top members, all of which show the format of a message without the attribute.
 	Marks []string
 	Head  reflect.Type
 	// Content is the member that is declared per event type and version; empty: Head says all.

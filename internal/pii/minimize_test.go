@@ -112,11 +112,11 @@ func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 				path, text := rapid.SampledFrom(every).Draw(t, "path"), value(t, 3)
 				in := string(document(path, text))
 				out, dropped, err := minimize(t, optional, in)
-				var told strings.Builder
+				var listed strings.Builder
 				for _, v := range dropped {
-					told.WriteString(v.Path + ": " + v.Rule + "\n")
+					listed.WriteString(v.Path + ": " + v.Rule + "\n")
 				}
-				requireSilent(t, []byte(out+told.String()), err)
+				requireSilent(t, []byte(out+listed.String()), err)
 				if err == nil {
 					requireAllowed(t, optional, []byte(out))
 				}

@@ -33,7 +33,7 @@ type condition struct {
 	ShareOf                            *string `json:"share_of"`
 }
 
-// page is an incident that opens: who is told of it knows the policy and the group, such as a queue.
+// page is an incident that opens: who gets it knows the policy and the group, such as a queue.
 type page struct {
 	policy, group string
 	minute        int
@@ -44,7 +44,8 @@ func (p page) String() string {
 		p.minute%60)
 }
 
-// reportedAfter is how late a point of Google's metrics may come: what is told is told by so much later.
+// reportedAfter is how late a point of Google's metrics may come: what is reported is reported by so much
+// later.
 const reportedAfter = 4
 
 // absent is a minute without a point.

@@ -13,7 +13,7 @@ import (
 
 const broken = 2*day + 9*hour
 
-// outages are what must be told, by which policies, and within how many minutes. Those beside it may
+// outages are what must be reported, by which policies, and within how many minutes. Those beside it may
 // tell of the same outage; any other page is one too many.
 var outages = []struct {
 	name     string
@@ -148,13 +148,13 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	off := w.paid()
 	left := read(t, asked{"kept": []string{off.ID}, "on": []string{"kept-backlog"}})
 	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
-	told := pages(t, w, left)
-	require.Len(t, told, 1)
-	require.Equal(t, "kept-backlog", told[0].policy)
-	require.Less(t, told[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
+	opened := pages(t, w, left)
+	require.Len(t, opened, 1)
+	require.Equal(t, "kept-backlog", opened[0].policy)
+	require.Less(t, opened[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
 }
 
-// A busy shop that says so is told sooner, and only then.
+// A busy shop that says so is notified sooner, and only then.
 func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
 	t.Parallel()
 	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
@@ -162,10 +162,10 @@ func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
 		w := newWorld(t, 4*day, 3)
 		w.runs(busy)
 		w.webhooks("paynow", "202").drop(broken, w.minutes)
-		told := pages(t, w, rhythm)
-		require.Len(t, told, 1)
-		require.Equal(t, "webhooks-stopped/paynow", told[0].policy)
-		require.InDelta(t, broken+within, told[0].minute, 15)
+		opened := pages(t, w, rhythm)
+		require.Len(t, opened, 1)
+		require.Equal(t, "webhooks-stopped/paynow", opened[0].policy)
+		require.InDelta(t, broken+within, opened[0].minute, 15)
 	}
 }
 
@@ -239,19 +239,19 @@ func TestEachPolicyTellsItsOutageInTimeAndOnce(t *testing.T) {
 			w := newWorld(t, 4*day, 3)
 			w.runs(outage.visitors)
 			outage.breaks(w)
-			first, groups, told := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
-			for _, p := range told {
+			first, groups, opened := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
+			for _, p := range opened {
 				require.GreaterOrEqual(t, p.minute, broken, "%s, before anything broke", p)
 				require.Contains(t, append(strings.Fields(outage.beside), want...), p.policy,
 					"%s, beside what is broken", p)
 				if _, known := first[p.policy]; !known {
 					first[p.policy] = p.minute
 				}
-				require.False(t, groups[p.policy+" "+p.group], "%s is told twice", p)
+				require.False(t, groups[p.policy+" "+p.group], "%s is reported twice", p)
 				groups[p.policy+" "+p.group] = true
 			}
 			for _, name := range want {
-				require.Contains(t, first, name, "%v", told)
+				require.Contains(t, first, name, "%v", opened)
 				require.LessOrEqual(t, first[name], broken+outage.within, "%s comes late", name)
 			}
 		})

@@ -30,7 +30,7 @@ const (
 	reportedAll    = "pubsub_subscription"
 )
 
-// world is what Cloud Monitoring has been told of an installation: a point a minute of each series.
+// world is what Cloud Monitoring knows of an installation: a point a minute of each series.
 type world struct {
 	catalog   *catalog.Catalog
 	rand      *rand.Rand

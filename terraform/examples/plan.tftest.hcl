@@ -50,7 +50,7 @@ run "load_balancer" {
 
   assert {
     condition     = google_compute_region_network_endpoint_group.webhook.cloud_run[0].service == "billhook-webhook" && module.billhook.webhook_url == "https://hooks.example.com"
-    error_message = "It leads to the webhook service, which is told its address."
+    error_message = "It leads to the webhook service, which knows its address."
   }
 }
 

@@ -59,11 +59,11 @@ run "all_that_is_optional" {
       [for s in google_secret_manager_secret.secret : strcontains(google_logging_metric.logged["secret-access"].filter, s.secret_id)],
       [for email in ["account@example.iam.gserviceaccount.com", "service-123456789012@serverless-robot-prod.iam.gserviceaccount.com", "ops@example.com"] : strcontains(split("NOT ", google_logging_metric.logged["secret-access"].filter)[1], "\"${email}\"")],
     ))
-    error_message = "Each secret is watched, and neither a service nor a named person is told of."
+    error_message = "Each secret is watched, and neither a service nor a named person is reported."
   }
   assert {
     condition     = strcontains(google_monitoring_alert_policy.alert["secret-access"].conditions[0].condition_threshold[0].filter, "user/${google_logging_metric.logged["secret-access"].name}\"")
-    error_message = "Somebody is told of it."
+    error_message = "Somebody is notified of it."
   }
   assert {
     condition     = length(google_monitoring_slo.webhooks) == 1

@@ -189,7 +189,7 @@ run "the_services" {
   }
   assert {
     condition     = output.services == merge({ webhook = module.webhook[0].service.name, ops = module.ops[0].service.name }, { for pool, w in module.worker : "worker-${pool}" => w.service.name })
-    error_message = "The services' names are told."
+    error_message = "The services know the names."
   }
   assert {
     condition     = alltrue([for url in values(local.worker_urls) : can(regex("^https://[a-z0-9-]{1,63}[.]europe-west3[.]run[.]app$", url))])
@@ -375,12 +375,12 @@ run "paynow_alone" {
     alerts      = { on = ["all"], runbooks = "https://example.com/runbooks" }
   }
 
-  # Nobody is told, which is a warning.
+  # No alert reaches anybody, which is a warning.
   expect_failures = [check.notification_channels]
 
   assert {
     condition     = !contains(keys(module.alerts.policies), "webhooks-stopped/generic") && contains(keys(google_logging_metric.logged), "deliveries")
-    error_message = "Nobody is told of producers that are not known to send; all alerts are also all metrics."
+    error_message = "No alert is on producers that are not known to send; all alerts are also all metrics."
   }
   assert {
     condition     = join(" ", keys(module.worker)) == "payments"

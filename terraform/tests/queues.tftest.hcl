@@ -64,11 +64,11 @@ run "a_second_installation_with_a_queue_that_is_off_and_kept" {
   }
   assert {
     condition     = alltrue([for service in concat([module.webhook[0]], values(module.worker)) : service.env.INSTALLATION == "shop"])
-    error_message = "The services are told."
+    error_message = "The services know it."
   }
   assert {
     condition     = output.tasks_pool == "seats" && alltrue([for service in values(module.worker) : service.env.TASKS_POOL == "seats"])
-    error_message = "The pool that is named runs the tasks, and the workers are told."
+    error_message = "The pool that is named runs the tasks, and the workers know it."
   }
   assert {
     condition     = length(local.made["ordered"].dead_letter_publishers) == 0 && join(" ", keys(local.made["bookings"].dead_letter_publishers)) == "worker"

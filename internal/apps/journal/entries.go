@@ -183,7 +183,7 @@ type Reverter struct {
 // Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
 // month that runs. It is committed with an entry of the audit and with its messages.
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
-// audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
+// audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call says.
 func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Change) (ledger.Entry, error) {
 	if !pii.ID.Valid(tenant) {
 		return ledger.Entry{}, audit.ErrID

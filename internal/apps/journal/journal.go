@@ -1,6 +1,6 @@
 // Package journal makes entries of the books of financial events, by the rules of catalog/journal.yaml. It
 // owns what a rule makes of an event, reversals by events and by people, the periods that people close, and
-// what others are told of entries. Posting reads nothing. It refuses to keep balances and to seal.
+// the events that entries emit. Posting reads nothing. It refuses to keep balances and to seal.
 package journal
 
 import (
@@ -29,7 +29,7 @@ const (
 	RevertedBefore = "reverted_before" // another event or a person has reverted the entry
 )
 
-// The event types of what others are told.
+// The types of the events that entries emit.
 const (
 	TypePosted   = "fis.journal.posted"
 	TypeReverted = "fis.journal.reverted"

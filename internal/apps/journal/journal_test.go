@@ -247,7 +247,7 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	d.counter.Commits.Store(0)
 	reversal := filetest.Must(d.reverter.Revert(t.Context(), "acme", "e1", ada))(t)
 	require.EqualValues(t, 1, d.counter.Commits.Load())
-	require.Len(t, lanes, 1, "what others are told can go out")
+	require.Len(t, lanes, 1, "the emitted event can be published")
 	require.Equal(t, "2026-11", reversal.Period)
 	require.Equal(t, d.entry(t, reversal.ID).Lines, reversal.Lines)
 	for _, entry := range []string{"e1", posted.Record.Ref} {

@@ -142,7 +142,7 @@ func (p Period) side() map[string]any {
 type Periods struct {
 	Store store.Store
 	Now   func() time.Time
-	// NewID tells apart what happens in one microsecond; random.
+	// NewID distinguishes what happens in one microsecond; random.
 	NewID func() string
 }
 

@@ -23,7 +23,7 @@ var (
 )
 
 // Credit returns the writes that start an order's chain; Seq, Kind and Account are set here. If the commit
-// fails with store.ErrExists, Load tells what is there. The error wraps ErrInvalid.
+// fails with store.ErrExists, Load returns what is there. The error wraps ErrInvalid.
 func Credit(m Move) ([]store.Write, error) {
 	m.Seq, m.Kind, m.Account = 0, KindCredit, m.To
 	return m.writes()

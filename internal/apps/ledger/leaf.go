@@ -64,7 +64,7 @@ func (e Entry) LeafHash() ([]byte, error) {
 }
 
 // Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then it has what
-// can still be told.
+// could be read.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {

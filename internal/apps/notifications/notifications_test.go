@@ -40,7 +40,7 @@ func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
 		[]time.Duration{send.MessageTTL, fanOut.MessageTTL})
 }
 
-func told(
+func fanned(
 	t *testing.T, eventType, data string, attributes map[string]string,
 ) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
@@ -82,7 +82,7 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 		"review.received":      `{"user_id":"u-1","product_id":"x-1"}`,
 		"flash_sale.starting":  `{"user_id":"u-1","product_id":"x-1"}`,
 	} {
-		messages, effect, err := told(t, eventType, data, nil)
+		messages, effect, err := fanned(t, eventType, data, nil)
 		require.NoError(t, err, eventType)
 		require.Equal(t, notifications.FannedOut, effect.Result, eventType)
 		require.Empty(t, effect.Writes, eventType)
@@ -112,7 +112,7 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 	for first, want := range map[string]string{
 		"": start.Format(time.RFC3339), "2026-11-19T10:00:00Z": "2026-11-19T10:00:00Z",
 	} {
-		messages, _, err := told(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`,
+		messages, _, err := fanned(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`,
 			map[string]string{contract.AttrFirstPublished: first})
 		require.NoError(t, err)
 		at, err := time.Parse(time.RFC3339Nano,
@@ -124,10 +124,10 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 
 func TestAnEventWithoutAUserOrAChannelIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	_, _, err := told(t, "order.shipped", `{"order_id":"o-1"}`, nil)
+	_, _, err := fanned(t, "order.shipped", `{"order_id":"o-1"}`, nil)
 	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "user_missing", Counts: true},
 		retry.Decide(err))
-	_, _, err = told(t, "order.created", `{"order_id":"o-1","user_id":"u-1"}`, nil)
+	_, _, err = fanned(t, "order.created", `{"order_id":"o-1","user_id":"u-1"}`, nil)
 	require.Equal(t, "channels_missing", retry.Decide(err).Reason)
 }
 

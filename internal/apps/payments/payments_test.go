@@ -107,10 +107,10 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 				`"currency":"EUR","amount":"9.99",` +
 				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
 
-		told := renewal
-		told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
+		sent := renewal
+		sent.EventID, sent.EventType, sent.PaymentID, sent.Status = "evt-1", action, "pay-7", "succeeded"
 		require.Equal(t, []*contract.Envelope{
-			{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told},
+			{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: sent},
 		}, envelopes(t, effect))
 		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 		requireEmitted(t, event, effect)
@@ -140,17 +140,17 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	}).Trial().Do(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, payments.Paid, effect.Result)
-	told := envelopes(t, effect)
-	require.Len(t, told, 2)
+	sent := envelopes(t, effect)
+	require.Len(t, sent, 2)
 	require.Equal(t, []string{"trial", "story-1", key},
-		[]string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
+		[]string{sent[0].Action, sent[0].CorrelationID, sent[0].IdempotencyKey})
 	require.Equal(t, &contract.Envelope{
 		Action: "refund", CorrelationID: "story-1",
 		IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
 			EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1",
 			UID: "u1", Amount: "1.00", Currency: "EUR",
 		},
-	}, told[1])
+	}, sent[1])
 	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
 	require.Equal(t, "pay-7", effect.Emit[1].OrderingKey)
 	requireEmitted(t, event, effect)
@@ -166,10 +166,10 @@ func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 		effect, err := h.Do(t.Context(), event)
 		require.NoError(t, err, "a declined card is an answer")
 		require.Equal(t, payments.Declined, effect.Result)
-		told := envelopes(t, effect)
-		require.Len(t, told, 1)
+		sent := envelopes(t, effect)
+		require.Len(t, sent, 1)
 		require.Equal(t, []string{payments.ActionDeclined, action, "declined"},
-			[]string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
+			[]string{sent[0].Action, sent[0].Payload.EventType, sent[0].Payload.Status})
 		requireEmitted(t, event, effect)
 	}
 }
@@ -338,7 +338,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 			}
 		}
 		require.Equal(rt, b.refunded, refunded,
-			"each payment was refunded for one message, and the others were told so")
+			"each payment was refunded for one message, and the others were answered so")
 		for payment := range b.refunded {
 			found := filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(rt)
 			require.Equal(rt, payments.Refunded, found.State)

@@ -114,15 +114,15 @@ func requireReason(t *testing.T, err error, class retry.Class, reason string) {
 func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	for _, told := range [][4]string{
+	for _, row := range [][4]string{
 		{"2026-09-10T08:00:00Z", "2026-09-10T08:00:00Z", "2026-10-10T08:00:00Z", ""},
 		{"2026-10-10T08:00:01Z", "2026-10-10T10:00:00+02:00", "2026-11-10T08:00:00Z", large},
 		{"2026-10-12T00:00:00Z", "2026-10-10T08:00:00Z", "2026-10-20T08:00:00Z", large}, // ended early
 		{"2026-10-11T00:00:00Z", "2026-10-10T08:00:00Z", "2026-11-11T08:00:00Z", "p-old"},
 	} {
 		write, ok := usage.PeriodWrite(subscriptions.Event{
-			Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + told[0], OccurredAt: told[0],
-			PeriodStart: told[1], PeriodEnd: told[2], Product: told[3],
+			Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + row[0], OccurredAt: row[0],
+			PeriodStart: row[1], PeriodEnd: row[2], Product: row[3],
 		})
 		require.True(t, ok)
 		storetest.Put(t, b.faults, write)
@@ -172,7 +172,7 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		Tenant: "t", Subscription: sub, EventID: "e",
 		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
 	})
-	require.True(t, ok, "when it was told matters little")
+	require.True(t, ok, "the time of the report matters little")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
 }
 
@@ -216,7 +216,7 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	b.tracker.Warnings = catalog.Queue{}
 	require.Empty(t, b.counts(t, "u-1", "calls", 85, "").Emit)
 	require.EqualValues(t, 85, b.total(t, "2026-11", "calls").Used)
-	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was told")
+	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was notified")
 
 	b.tracker.Warnings = warnings
 	effect := b.counts(t, "u-2", "calls", 1, "")
@@ -228,7 +228,7 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	}, event.Data)
 	_, taken := warnings.Handler(event.Type)
 	require.True(t, taken, "its queue has a handler for it")
-	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "it is told once")
+	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "it is notified once")
 }
 
 // The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
@@ -298,12 +298,12 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 
 func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	told, _ := usage.PeriodWrite(subscriptions.Event{
+	period, _ := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z",
 		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
 	})
 	for try, keys := range map[int][]store.Key{
-		0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")},
+		0: {usage.Key("default", sub, "2026-11", "calls"), period.Key}, 1: {usage.EntryKey("default", sub, "u-1")},
 	} {
 		for _, unreadable := range keys {
 			b := open(t)

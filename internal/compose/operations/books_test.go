@@ -156,9 +156,9 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 		}
 		id := ledger.EntryID("default", "e1")
 		storetest.Edit(t, r.store, ledger.Key(id), test.change)
-		told := record("refunds", "default", "e1")
-		told.Ref = id
-		r.commit(t, own(told))
+		refunded := record("refunds", "default", "e1")
+		refunded.Ref = id
+		r.commit(t, own(refunded))
 
 		var shown, other journal.Entry
 		r.get(t, "journal/entries/e1", &shown)

@@ -124,11 +124,11 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	r.commit(t, used(usage.Total{
 		Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80",
 	})...)
-	told, _ := usage.PeriodWrite(subscriptions.Event{
+	period, _ := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "default", Subscription: "s:2", EventID: "e", PeriodStart: "2026-03-01T00:00:00Z",
 		PeriodEnd: "2026-04-01T00:00:00Z",
 	})
-	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0))
+	r.commit(t, period, refund("shop", "pay:1", payments.Refused, 0))
 	// what is wanted: the code of a refusal, or a part of an answer, in quotes
 	for _, step := range []struct{ asks, body, want string }{
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},

@@ -170,7 +170,7 @@ func (r *rig) shelve(t *testing.T) {
 	r.credit(t, "default", "e-points-1", "points-1", ledger.UserPoints("u1"), 100, 0)
 	r.enter(t, sale("acme", "e-sale", "2026-03", 100))
 	r.put(t, "orders", "u9", "e-late", at.Add(time.Hour), false)
-	r.emitted(t, "orders", "told")
+	r.emitted(t, "orders", "emitted")
 	other, died := record("orders", "acme", "e2"), dead("orders", "dl-3", "unknown_product", 0)
 	other.CorrelationID, other.IdempotencyKey, other.OrderingKey = "c-acme", "p-acme", "u-acme"
 	died.EventID, died.OrderingKey, died.SourceMessageID, died.Tenant = "e3", "u3", "m3", "default"

@@ -31,7 +31,7 @@ import (
 )
 
 // TestCreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own handlers: a
-// credit of a known customer is one round trip, no read, three documents. What is told of an order of the
+// credit of a known customer is one round trip, no read, three documents. What is emitted of an order of the
 // shop costs the two documents of the outbox, and two reads and a commit that remove them when it is
 // published. It costs nothing where the queue of orders does not run.
 func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
@@ -99,12 +99,12 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 			_, reason := pay("e1", "c1", test.uid, test.shopOrder)
 			require.Equal(t, test.reason, reason)
 		}))
-		told := broker.take("orders")
-		require.Equal(t, test.shopOrder != "" && test.everyQueue, len(told) == 1)
+		emitted := broker.take("orders")
+		require.Equal(t, test.shopOrder != "" && test.everyQueue, len(emitted) == 1)
 		code, _ := pay("e1", "c1", test.uid, test.shopOrder)
 		require.Equal(t, http.StatusNoContent, code, "a duplicate")
 		require.Empty(t, broker.all(), "tells nothing")
-		for _, m := range told {
+		for _, m := range emitted {
 			require.Equal(t, "cart-7", m.Attributes["order_id"])
 			require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"order-e1"}`)
 		}

@@ -25,7 +25,7 @@ var Fates = []Fate{Answered, Answered, Answered, Answered, Answered, refused, lo
 
 var errFate = errors.New("dedupetest: the call has no answer")
 
-// Worker stops before every call, until it is told how that goes.
+// Worker stops before every call, until the test says how that goes.
 type Worker struct {
 	Running bool
 	fate    chan Fate

@@ -60,7 +60,7 @@ func FuzzWebhook(f *testing.F) {
 	eachSample(f, func(_, _, body string) { f.Add([]byte(body)) })
 	d := open(f, func(c *webhook.Config) {
 		provided(c)
-		told(c)
+		lenient(c)
 		unlimited(c)
 	})
 	declared, refunded := catalogtest.Shipped(), []byte(filetest.Read(f, readSamples, "refund.created.json"))

@@ -273,7 +273,7 @@ func (s *Service) receiveAll(
 		if o.Status == 0 {
 			o.refuse(errPanicked)
 		}
-		answers[i] = o.told()
+		answers[i] = o.answer()
 		answers[i].Status = o.Status
 		s.record(r.Context(), o)
 	}

@@ -134,22 +134,22 @@ func (s *Service) refuse(w http.ResponseWriter, r *http.Request, source string, 
 }
 
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
-	if told := o.told(); o.Problem != nil {
+	if answer := o.answer(); o.Problem != nil {
 		o.Write(w)
 	} else {
-		serve.WriteJSON(w, o.Status, &told)
+		serve.WriteJSON(w, o.Status, &answer)
 	}
 	s.record(r.Context(), o)
 }
 
-// told is the result as its sender is answered: a request has the status, and a refusal says what to do.
-func (o *outcome) told() result {
+// answer is the result for the sender: a request has the status, and a refusal says what to do.
+func (o *outcome) answer() result {
 	if o.Problem != nil {
 		return result{EventID: o.EventID, Problem: o.Problem, RetryAfter: o.Problem.RetryAfter}
 	}
-	told := o.result
-	told.Status = 0
-	return told
+	answer := o.result
+	answer.Status = 0
+	return answer
 }
 
 // record writes the metrics and the one line of a webhook, or of one message of a list.

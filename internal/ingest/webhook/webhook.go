@@ -249,7 +249,7 @@ func (s *Service) prepare(
 		return err
 	}
 	if e.points, err = s.points(ctx, e.tenantID(), e.body); err != nil {
-		return e.told(err)
+		return e.explain(err)
 	}
 	to = cmp.Or(to, e.route)
 	if e.queues, err = s.routed(e, to); err != nil {
@@ -279,11 +279,11 @@ func (e *event) validate(o *outcome, provided bool) error {
 		e.mapping.sent(o.dropped[before:])
 		err = e.body.Validate()
 	}
-	return e.told(err)
+	return e.explain(err)
 }
 
-// told is an error as the sender can read it, with the paths of its own body.
-func (e *event) told(err error) error {
+// explain returns an error as the sender can read it, with the paths of its own body.
+func (e *event) explain(err error) error {
 	if invalid, ok := errors.AsType[*contract.Invalid](err); ok {
 		e.mapping.sent(invalid.Violations)
 	}
@@ -291,7 +291,7 @@ func (e *event) told(err error) error {
 }
 
 // readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are
-// dropped from a provider's body; a producer is told of both.
+// dropped from a provider's body; a producer learns of both.
 func (s *Service) readGeneric(scratch []byte, from *source, to *destination, e *event, o *outcome) error {
 	contracts, body := s.config.Catalog.Contracts, []byte(e.raw)
 	found := contracts.Detect(nil, body)

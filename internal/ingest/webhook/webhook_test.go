@@ -335,7 +335,7 @@ func goldens(tb testing.TB, format string) map[string][]byte {
 
 const updates = "pay-subscription-update"
 
-func told(c *webhook.Config) {
+func lenient(c *webhook.Config) {
 	source("generic", func(s *catalog.Source) {
 		s.Events = maps.Clone(s.Events)
 		q, _ := c.Catalog.Queue(updates)

@@ -18,7 +18,7 @@ import (
 // Preview is what an operation would touch now: what the person sees who begins it, and the one who approves
 // it.
 type Preview struct {
-	// Total is exact, and Looked of how many the rest tells: all, or the newest MaxLooked.
+	// Total is exact, and Looked of how many the rest says: all, or the newest MaxLooked.
 	Total    int    `json:"total" show:"Dead letters"`
 	Looked   int    `json:"looked"`
 	ByReason Counts `json:"by_reason" show:"Reasons"`

@@ -109,8 +109,8 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	e.History = append(e.History, steps...)
 }
 
-// received is when the webhook service took the event in, by its record or a message of it; zero: nothing
-// tells.
+// received is when the webhook service took the event in, by its record or a message of it; zero:
+// unknown.
 func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
 	at := record.ReceivedAt
 	for _, kept := range own {

@@ -61,7 +61,7 @@ type Operator struct {
 	Viewer pause.Viewer
 	Switch pause.Switch
 	Now    func() time.Time
-	// NewID tells apart what happens in one microsecond; random.
+	// NewID distinguishes what happens in one microsecond; random.
 	NewID func() string
 }
 

@@ -80,8 +80,8 @@ func ask(t *testing.T, over http.RoundTripper, method, address, path string) int
 	return response.StatusCode
 }
 
-// During the drain, new requests are told that the instance is shutting down. A refused connection would not
-// say so, and /health/ready would never answer 503. The metrics can be read until it has ended.
+// During the drain, new requests are answered that the instance is shutting down. A refused connection would
+// not say so, and /health/ready would never answer 503. The metrics can be read until it has ended.
 func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	t.Parallel()
 	inside, draining, release := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -1,5 +1,5 @@
 # What an owner may want around an installation, each by itself: keys of one's own, backups, a budget, a log bucket,
-# the record of who reads secrets, and people who are told by Slack and PagerDuty. Keys and budgets need two APIs more:
+# the record of who reads secrets, and channels to Slack and PagerDuty. Keys and budgets need two APIs more:
 # gcloud services enable cloudkms.googleapis.com billingbudgets.googleapis.com
 
 terraform {
@@ -82,7 +82,7 @@ resource "google_firestore_backup_schedule" "weekly" {
   }
 }
 
-# It tells, and stops nothing. It is of the whole project: some of what this costs has no labels.
+# It notifies, and stops nothing. It is of the whole project: some of what this costs has no labels.
 resource "google_billing_budget" "project" {
   billing_account = "012345-6789AB-CDEF01"
   display_name    = "billhook"

@@ -27,7 +27,7 @@ module "billhook" {
   queues      = ["paynow-events", "pay-subscription-update"]
   target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example.com" }
 
-  # A silence is told of by what a usual day has at least.
+  # The alert on silence goes by what a usual day has at least.
   alerts = {
     channels       = [google_monitoring_notification_channel.mail.id]
     runbooks       = "https://git.example.com/billhook/docs/runbooks"

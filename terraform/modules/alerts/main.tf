@@ -35,7 +35,7 @@ locals {
   # What a task writes into a line each minute.
   written = merge(local.measured, { period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN" })
   # What is counted over a window. A count that is no longer reported has ended: without this its
-  # incident stays open for days, and the next one is not told. Cloud Monitoring takes a word on missing
+  # incident stays open for days, and the next one is not reported. Cloud Monitoring takes a word on missing
   # data where a condition lasts for a minute.
   counted = merge(local.measured, { align = "ALIGN_DELTA", reduce = "REDUCE_SUM", duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE" })
   # A silence: no news is the same as no event.

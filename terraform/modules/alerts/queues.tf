@@ -12,7 +12,7 @@ locals {
   open            = merge(local.written, { filter = local.logged["open-dead-letters"], by = ["metric.label.queue"] })
   unsolved        = merge(local.open, { filter = local.logged["oldest-dead-letter-seconds"] })
 
-  # What is measured of a queue, the value of the label that tells the queues apart, and the threshold of each queue,
+  # What is measured of a queue, the value of the label that names the queue, and the threshold of each queue,
   # where it has one. A warning lies below its alert.
   queue_causes = {
     oldest-unacked = {

@@ -100,7 +100,7 @@ locals {
           ],
           [
             merge(local.counted, { name = "at least ${local.at.burnt_at_least} in six hours", filter = local.failing, threshold = local.at.burnt_at_least - 0.5, period = "21600s" }),
-            merge(local.counted, { name = "not more than ingest-errors tells", filter = local.failing, share_of = local.requests, comparison = "COMPARISON_LT", threshold = local.at.ingest_error_share, period = "3600s" }),
+            merge(local.counted, { name = "not more than ingest-errors reports", filter = local.failing, share_of = local.requests, comparison = "COMPARISON_LT", threshold = local.at.ingest_error_share, period = "3600s" }),
           ],
         )
       } if local.burn_rate * (1 - local.at.objective) < local.at.ingest_error_share

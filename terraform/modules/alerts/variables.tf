@@ -80,7 +80,7 @@ variable "thresholds" {
 }
 
 variable "webhooks_a_day" {
-  description = "How many webhooks a usual day has at least, by source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no silence told."
+  description = "How many webhooks a usual day has at least, by source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no alert on silence."
   type        = map(number)
   default     = {}
 

@@ -202,7 +202,7 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 			return s, err
 		}
 		read += part.read
-		for _, finding := range part.Findings { // before the state: told twice is better than never
+		for _, finding := range part.Findings { // before the state: twice is better than never
 			w.Report(finding)
 		}
 		v.add(part.Counts)

@@ -160,7 +160,7 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	}, nil
 }
 
-// Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
+// Resealed is the kind of a finding that only kept seals show: the seal is not the one that was kept.
 const Resealed = "resealed"
 
 // Read reads seals that somebody has kept, each by itself or in lists, and checks each.

@@ -127,7 +127,7 @@ func decode[T any](doc store.Document) (one T, err error) {
 	return one, nil
 }
 
-// head is the newest seal of a tenant's chain, as its document tells.
+// head is the newest seal of a tenant's chain, as its document says.
 type head struct {
 	Tenant  string `store:"tenant,required"`
 	Number  int64  `store:"number,required"`

@@ -226,10 +226,10 @@ func TestSealsFollowTheModelHere(t *testing.T) {
 }
 
 // watching is the daily verification of a store, which tells of what it finds.
-func watching(s store.Store, now func() time.Time, told *[]string) seal.Watch {
+func watching(s store.Store, now func() time.Time, reported *[]string) seal.Watch {
 	return seal.Watch{
 		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: now,
-		Report: func(f seal.Finding) { *told = append(*told, f.Kind+" "+f.Document) },
+		Report: func(f seal.Finding) { *reported = append(*reported, f.Kind+" "+f.Document) },
 	}
 }
 
@@ -258,8 +258,8 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 	for reads := 4; reads < 40; reads += step {
 		s := &storetest.Faults{Store: watched(t)}
 		now := noon
-		var told []string
-		watch := watching(s, func() time.Time { return now }, &told)
+		var reported []string
+		watch := watching(s, func() time.Time { return now }, &reported)
 		steps := 0
 		var state seal.State
 		for state.Last.FinishedAt.IsZero() {
@@ -281,7 +281,7 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 			cancel()
 			now = now.Add(5 * time.Minute)
 		}
-		require.Equal(t, []string{"changed entries/" + ledger.EntryID("beta", "b")}, told)
+		require.Equal(t, []string{"changed entries/" + ledger.EntryID("beta", "b")}, reported)
 		require.EqualValues(t, 1, state.Worst().Found)
 		require.Equal(t, "changed", state.Last.Findings[0].Kind)
 		require.EqualValues(t, 14, state.Last.Seals)
@@ -292,7 +292,7 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 		now = state.Last.BegunAt.Add(24 * time.Hour)
 		again = filetest.Must(watch.Step(t.Context()))(t)
 		require.Equal(t, now, again.Last.BegunAt)
-		require.Len(t, told, 2)
+		require.Len(t, reported, 2)
 	}
 }
 
@@ -332,8 +332,8 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	t.Parallel()
 	s := watched(t)
 	faults := &storetest.Faults{Store: s}
-	var told []string
-	watch := func(on store.Store) seal.Watch { return watching(on, func() time.Time { return noon }, &told) }
+	var reported []string
+	watch := func(on store.Store) seal.Watch { return watching(on, func() time.Time { return noon }, &reported) }
 	first := true
 	faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 		if first {
@@ -343,7 +343,7 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 		return do()
 	}
 	state := filetest.Must(watch(faults).Step(t.Context()))(t)
-	require.Contains(t, []int{1, 2}, len(told))
+	require.Contains(t, []int{1, 2}, len(reported))
 	require.EqualValues(t, 1, state.Last.Found)
 	require.EqualValues(t, 14, state.Last.Seals)
 }

@@ -213,7 +213,7 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 }
 
 // SealedWithin is how long after the closing of a month a seal may hold entries that were posted
-// before: longer than a sealer takes, and as long as nobody is told that it does not seal.
+// before: longer than a sealer takes, and as long as no alert says that it does not seal.
 const SealedWithin = 15 * time.Minute
 
 // late finds an entry that came into a month after it was closed, or under a seal long after: then its

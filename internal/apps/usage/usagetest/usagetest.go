@@ -83,7 +83,7 @@ type world struct {
 	tracker usage.Tracker
 	once    dedupe.Once
 	now     time.Time
-	run     string // tells this run's names from those of others on the same store
+	run     string // distinguishes this run's names from those of others on the same store
 	seq     int
 
 	events  []*event

@@ -117,7 +117,7 @@ run "a_warning_comes_before_its_alert" {
   }
   assert {
     condition     = [for c in output.policies["kept-backlog"].conditions : c.threshold] == [tonumber(trimsuffix(run.the_crooked_catalog.queues["bookings"].message_retention_duration, "s")) * 0.75] && strcontains(output.policies["kept-backlog"].conditions[0].filter, "\"north-bookings-push\"")
-    error_message = "What waits on a queue that is off is told before it is lost."
+    error_message = "What waits on a queue that is off has an alert before it is lost."
   }
   assert {
     condition     = !anytrue([for c in output.policies["max-instances"].conditions : strcontains(c.filter, "seats")])
@@ -183,7 +183,7 @@ run "eight_wake_somebody_and_others_are_asked_for" {
   }
   assert {
     condition     = contains(keys(output.log_metrics), "secret-access")
-    error_message = "Reads of secrets are counted where somebody is told of them."
+    error_message = "Reads of secrets are counted where an alert is on them."
   }
 }
 

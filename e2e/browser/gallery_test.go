@@ -230,7 +230,8 @@ func (p *tab) searches(s *shop) {
 	for prefix, ids := range s.subjects(p.t) {
 		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
 		if slices.Contains([]string{
-			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "stock", "usage",
+			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "reasons", "stock",
+			"usage",
 		}, kind) {
 			continue // their ids are names, or those of something else, too
 		}

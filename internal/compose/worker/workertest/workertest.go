@@ -168,6 +168,8 @@ func Simulate(t *testing.T, l Load) Found {
 		}
 	}
 	<-time.After(time.Minute)
+	mu.Lock()
+	defer mu.Unlock()
 	require.Len(t, slices.Concat(found.Waits...), len(came), "each takes effect once")
 	return found
 }

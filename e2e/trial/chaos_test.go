@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
@@ -218,4 +220,14 @@ func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 		require.Positive(t, published[e], e.id)
 	}
 	require.InDelta(t, 2.3, float64(len(p.publishes))/float64(len(p.events)), 0.15)
+}
+
+func TestEachArmsMessagesAreReadByItsQueue(t *testing.T) {
+	t.Parallel()
+	for _, a := range arms {
+		q, sent := a.queue(), (&run{}).message(a.body(&event{id: "e1", key: "key-0001"}), "key-0001")
+		body, attributes, err := catalogtest.Shipped().Contracts.Receive(q.Contract, q.OrderingKey, sent, happened)
+		require.NoError(t, err, a.name)
+		require.NoError(t, errors.Join(body.Validate(), body.CheckAttributes(attributes)), a.name)
+	}
 }

@@ -115,7 +115,7 @@ func (a *arm) body(e *event) contract.Body {
 	at, action := happened.Format(time.RFC3339), chaosEvent
 	switch a.name {
 	case armJournal:
-		paid := fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`, e.key, currency)
+		paid := map[string]string{"invoice_id": e.key, "amount": "12.50", "currency": currency}
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
 		})

@@ -25,6 +25,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/alarm"
@@ -78,8 +79,7 @@ var kinds = map[string]float64{"a credit": 0.95, "a refund": 0.03, "a duplicate"
 type life struct {
 	kind string
 	operations
-	// sealing are those of the reads that its seal costs, and verifying those of each daily verification, beside
-	// them.
+	// sealing are those of the reads that its seal costs, and verifying those of each verification, beside them.
 	sealing, verifying float64
 	// seal is what a run of the sealer costs that finds such entries, however many.
 	seal operations
@@ -139,11 +139,16 @@ func lifeTable(t *testing.T, lives []life, runs int) string {
 		"writes beside those of its entries, $%.2f a month\n"+
 		"for a tenant that has some in every minute. ", number(credit.seal.reads), number(credit.seal.writes),
 		credit.seal.dollars(float64(runs)))
-	month := func(of life) float64 { return operations{reads: of.verifying}.dollars(30 * 1_000_000) }
-	fmt.Fprintf(&b, "The daily verification reads %s documents for each credit that the books hold, and "+
-		"%s\nfor each entry of the journal: "+
-		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n",
-		number(credit.verifying), number(entry.verifying), month(credit), month(entry))
+	month := func(of life, millions int64) float64 { // each day
+		all := int64(of.verifying * 1_000_000 * float64(millions))
+		return operations{reads: float64(min(all, seal.DailyReads(all)))}.dollars(30)
+	}
+	fmt.Fprintf(&b,
+		"A verification reads %s documents for each credit that the books hold, where each user has\n"+
+			"one, and %s for each entry of the journal, on each day at most %d or a 28th of all: "+
+			"$%.2f a month for a\nmillion credits that are kept, and $%.2f for ten million, "+
+			"which no table here has in it.\n",
+		number(credit.verifying), number(entry.verifying), seal.DailyReads(0), month(credit, 1), month(credit, 10))
 	q, _ := catalogtest.Shipped().HandledBy("points.credit")
 	record, of := creditStored(t)
 	saved, kept := operations{writes: 1, deletes: 1}.dollars(1_000_000),

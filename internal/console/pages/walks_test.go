@@ -371,7 +371,7 @@ func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 	})
 	delete(doc.Fields, "kind")
 	s.commit(t, store.Set(doc.Key, doc.Fields))
-	// The daily verification finds it, too, and the first page says so.
+	// The verification task finds it, too, and the first page says so.
 	_, err := (&seal.Watch{
 		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store,
 		Now: func() time.Time { return noon }, Report: func(seal.Finding) {},

@@ -30,7 +30,7 @@ type Reads struct{ events.Reads }
 type Queues struct {
 	console.List[Queue]
 	Outbox Outbox `json:"outbox"`
-	// Books is what the daily verification found: the one that runs, once it has found something, else the last.
+	// Books is what the verification task found: the one that runs, once it has found something, else the last.
 	Books seal.Verdict `json:"books"`
 }
 

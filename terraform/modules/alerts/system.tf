@@ -60,7 +60,7 @@ locals {
       }
       books-untrue = {
         runbook    = "books.md#books-untrue", severity = "CRITICAL"
-        about      = "A verification of the books has found what was changed, taken out or put in past Billhook. It runs once a day, and says so once a day."
+        about      = "A verification of the books has found what was changed, taken out or put in past Billhook. Each finding is logged once in each verification."
         conditions = [merge(local.counted, { name = "the books do not verify", filter = local.logged["books-untrue"], threshold = 0, period = "600s", by = ["metric.label.kind"] })]
       }
       orphans = {

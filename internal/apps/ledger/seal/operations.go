@@ -133,6 +133,8 @@ type Verdict struct {
 	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
 	Counts     `store:",inline"`
+	// Reads is how many documents it has read, about.
+	Reads int64 `json:"-" store:"reads,omitzero"`
 	// Found counts the findings, and Findings are the first of them.
 	Found    int64     `json:"found" store:"found"`
 	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
@@ -164,7 +166,24 @@ func Standing(ctx context.Context, from store.Getter) (State, error) {
 	return s, err
 }
 
-// Watch verifies the books of all tenants once a day, a step at a time. Every field is required.
+// DailyReads is how many documents a verification reads in a day, at most: books that need no more are
+// verified every day, and larger ones in at most 28 days. last is what the verification before has read.
+func DailyReads(last int64) int64 { return max(200_000, last/28) }
+
+// due reports whether the verification that runs may read more now, or whether the next one begins, a day
+// after the last one did.
+func (s State) due(now time.Time) bool {
+	if v := s.Running; !v.BegunAt.IsZero() {
+		days := 1 + max(0, int64(now.Sub(v.BegunAt)/day))
+		return v.Reads < days*DailyReads(s.Last.Reads)
+	}
+	ago := now.Sub(s.Last.BegunAt)
+	return ago < 0 || ago >= day
+}
+
+const day = 24 * time.Hour
+
+// Watch verifies the books of all tenants again and again, a step at a time. Every field is required.
 type Watch struct {
 	Verifier
 
@@ -173,35 +192,32 @@ type Watch struct {
 	Report func(Finding)
 }
 
-// Step goes on with the verification, or begins the next where the last began a day ago, as far as ctx and
-// stepReads let it. What it has come to is kept after each part. Of two steps at once one ends early. The
-// error is that of reading or writing.
+// Step goes on with the verification, or begins the next where the last began a day ago, as far as ctx,
+// stepReads and DailyReads let it. What it has come to is kept after each part. Of two steps at once one ends
+// early. The error is that of reading or writing.
 func (w Watch) Step(ctx context.Context) (State, error) {
 	s, err := Standing(ctx, w.Store)
 	if err != nil {
 		return s, err
 	}
-	if ago := w.Now().Sub(s.Last.BegunAt); s.Running.BegunAt.IsZero() && 0 <= ago && ago < 24*time.Hour {
-		return s, nil
-	}
 	now := func() time.Time { return w.Now().UTC().Truncate(time.Microsecond) }
 	w.Moves = w.Store
 	v := &s.Running
-	for read := int64(0); read < stepReads && ctx.Err() == nil; {
+	for read := int64(0); read < stepReads && s.due(now()) && ctx.Err() == nil; {
 		if v.BegunAt.IsZero() {
 			*v, s.At = Verdict{BegunAt: now()}, ""
 		}
 		part, err := w.All(ctx, s.At)
 		switch {
 		case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
-			*v = Verdict{}
+			*v, s.At = Verdict{BegunAt: now()}, ""
 			continue
 		case err != nil && ctx.Err() != nil:
 			return s, nil //nolint:nilerr // the next step does this part again
 		case err != nil:
 			return s, err
 		}
-		read += part.read
+		read, v.Reads = read+part.reads, v.Reads+part.reads
 		for _, finding := range part.Findings { // before the state: twice is better than never
 			w.Report(finding)
 		}

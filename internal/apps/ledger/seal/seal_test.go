@@ -225,7 +225,7 @@ func TestSealsFollowTheModelHere(t *testing.T) {
 	sealtest.Run(t, storetest.Open)
 }
 
-// watching is the daily verification of a store, which tells of what it finds.
+// watching is the verification task of a store, which tells of what it finds.
 func watching(s store.Store, now func() time.Time, reported *[]string) seal.Watch {
 	return seal.Watch{
 		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: now,
@@ -312,6 +312,37 @@ func TestAVerificationWhoseProgressIsDamagedBeginsAnew(t *testing.T) {
 	require.Equal(t, []any{noon, int64(14), int64(1)}, []any{last.BegunAt, last.Seals, last.Found})
 }
 
+func TestAVerificationOfLargeBooksIsSpreadOverDays(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		running, last int64         // documents read
+		begun         time.Duration // ago
+		goesOn        bool
+	}{
+		"small books are read within the day":                  {199_000, 0, time.Hour, true},
+		"what a day may cost is spent":                         {200_000, 0, 23 * time.Hour, false},
+		"the next day goes on":                                 {200_000, 0, 24 * time.Hour, true},
+		"large books are read in 28 days":                      {999_000, 28_000_000, time.Hour, true},
+		"and no sooner":                                        {1_000_000, 28_000_000, time.Hour, false},
+		"a clock that is behind stops only until the next day": {400_000, 0, -time.Hour, false},
+	} {
+		s, reported := watched(t), []string{}
+		begun := noon.Add(-test.begun)
+		storetest.Put(t, s, store.Set(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{
+			"running": map[string]any{"begun_at": begun, "reads": test.running},
+			"last":    map[string]any{"begun_at": begun.Add(-24 * time.Hour), "reads": test.last},
+		}))
+		state := filetest.Must(watching(s, func() time.Time { return noon }, &reported).Step(t.Context()))(t)
+		require.Equal(t, test.goesOn, len(reported) == 1, name)
+		if test.goesOn {
+			require.Greater(t, state.Last.Reads, test.running, name)
+			require.Equal(t, begun, state.Last.BegunAt, name)
+		} else {
+			require.Equal(t, test.running, state.Running.Reads, name)
+		}
+	}
+}
+
 func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
 	t.Parallel()
 	cost := func(tenants int) int64 {
@@ -321,7 +352,9 @@ func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
 		}
 		run(t, s)
 		s.Reads.Store(0)
-		require.EqualValues(t, tenants, step(t, s).Last.Seals)
+		last := step(t, s).Last
+		require.InEpsilon(t, s.Reads.Load(), last.Reads, 0.2, "as the database counts them")
+		require.EqualValues(t, tenants, last.Seals)
 		return s.Reads.Load()
 	}
 	require.Less(t, cost(40), 5*cost(10), "each tenant costs as much as the one before")

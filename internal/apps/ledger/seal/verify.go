@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -72,7 +73,7 @@ type Verified struct {
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
 
-	read int64 // documents, about
+	reads int64 // what the database charges for, about: origins are read beside it
 }
 
 // Join adds what the parts before it have looked at and found.
@@ -170,7 +171,10 @@ func (v Verifier) All(ctx context.Context, at string) (part Verified, err error)
 // checks the entries that the verification of no tenant sees: those without a tenant, and those of a tenant
 // without a chain. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
-	part := verification{Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}}
+	part := verification{
+		Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}, reads: &reads{Reader: v.From},
+	}
+	part.From = part.reads
 	p := position{Part: partSeals}
 	if tenant == "" {
 		p.Part = partEntries
@@ -192,6 +196,7 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 		text, failed := json.Marshal(p)
 		part.done.Next, err = string(text), failed
 	}
+	part.done.reads = part.reads.n.Load()
 	return part.done, err
 }
 
@@ -199,9 +204,31 @@ type verification struct {
 	Verifier
 
 	tenant   string
+	reads    *reads
 	done     Verified
 	seen     int64 // entries
 	closings map[string]time.Time
+}
+
+// reads counts the documents that the database charges for: one at least of each call, and one of a thousand
+// that are counted.
+type reads struct {
+	ledger.Reader
+
+	n atomic.Int64
+}
+
+// Get reads a document.
+func (r *reads) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	r.n.Add(1)
+	return r.Reader.Get(ctx, key)
+}
+
+// Query reads those that it returns.
+func (r *reads) Query(ctx context.Context, query store.Query) (store.Page, error) {
+	page, err := r.Reader.Query(ctx, query)
+	r.n.Add(max(1, int64(len(page.Documents))+page.Count/1000))
+	return page, err
 }
 
 func (v *verification) find(kind string, key store.Key, number int64, detail string) {
@@ -243,7 +270,6 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 			behind = next
 		}
 	}
-	v.done.read += int64(len(ids))
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		if behind != "" && id > behind {

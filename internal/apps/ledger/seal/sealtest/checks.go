@@ -56,7 +56,7 @@ func Seal(t require.TestingT, in store.Store, origins seal.Origins, at time.Time
 	return filetest.Must(sealer.Run(context.Background()))(t)
 }
 
-// Findings verifies all books as people and the daily verification do, page after page.
+// Findings verifies all books as people and the verification task do, page after page.
 func Findings(ctx context.Context, v seal.Verifier) (found []seal.Finding, err error) {
 	return pages(func(at string) (seal.Verified, error) { return v.All(ctx, at) })
 }

@@ -22,7 +22,7 @@ type edit struct {
 	gone bool
 }
 
-// write makes edits, in the order of their keys. One that changes nothing is none. It reads all blocks before
+// write makes edits, in the order of their keys. An edit may change nothing. It reads all blocks before
 // it writes one: the library's cursors do not see beyond a page that a deletion has left empty.
 func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 	var gone [][]byte
@@ -76,7 +76,7 @@ func appendBlocks(to, keys [][]byte) [][]byte {
 	return to
 }
 
-// blockOf finds the block where a key is, or would be; nil: there is none at all.
+// blockOf finds the block where a key is, or would be; nil: there is no block at all.
 func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	first, others = cursor.Seek(key)
 	switch {
@@ -91,7 +91,7 @@ func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	return first, others
 }
 
-// appendKeys appends the keys of a block, none for nil. It panics where the block is none.
+// appendKeys appends the keys of a block, none for nil. It panics if the block is malformed.
 func appendKeys(to [][]byte, first, others []byte) [][]byte {
 	if first != nil {
 		to = append(to, first)
@@ -125,7 +125,7 @@ func keysFrom(cursor *bbolt.Cursor, from, to []byte, back, alone bool) iter.Seq[
 				switch {
 				case low && back, high && !back:
 					return
-				case low, high: // it stands in the block where they begin
+				case low, high: // it is in the block where they begin
 				case !yield(key):
 					return
 				}

@@ -61,15 +61,15 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	commits.Wait()
 	require.Equal(t, before+1, transactions())
 	doc := filetest.Must(s.Get(t.Context(), key("sum")))(t)
-	require.EqualValues(t, sums, doc.Fields["n"], "of those refused nothing is left")
+	require.EqualValues(t, sums, doc.Fields["n"], "refused commits leave nothing")
 
 	require.ErrorIs(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})), store.ErrExists)
-	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
+	require.Equal(t, before+1, transactions(), "a refused commit does not touch the disk")
 }
 
-// TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one:
+// TestAnIndexMadeDuringWritesEqualsAScan draws what happens between two parts of its making:
 // documents are written, and the other indexes catch up.
-func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
+func TestAnIndexMadeDuringWritesEqualsAScan(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
@@ -135,8 +135,9 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	})
 }
 
-// TestBlocksHaveWhatWasAddedAndNotRemoved removes many keys at once, too: that leaves empty pages behind.
-func TestBlocksHaveWhatWasAddedAndNotRemoved(t *testing.T) {
+// TestBlocksHaveTheKeysThatWereAddedAndNotRemoved removes many keys at once, too: that leaves empty pages
+// behind.
+func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
@@ -172,8 +173,8 @@ func TestBlocksHaveWhatWasAddedAndNotRemoved(t *testing.T) {
 	})
 }
 
-// TestAWriteWaitsForAPartOfAnIndex counts what the transactions write that are made while one commit waits.
-func TestAWriteWaitsForAPartOfAnIndex(t *testing.T) {
+// TestAWriteWaitsForAPartOfAnIndexAtMost counts what transactions write while a commit waits.
+func TestAWriteWaitsForAPartOfAnIndexAtMost(t *testing.T) {
 	t.Parallel()
 	s, commits := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), int64(0)
 	defer func() { require.NoError(t, s.Close()) }()
@@ -215,8 +216,9 @@ func TestAWriteWaitsForAPartOfAnIndex(t *testing.T) {
 	}
 }
 
-// TestAFileOfTheSecondFormIsTakenOver writes one: a key of its indexes stands alone, and a changed document.
-func TestAFileOfTheSecondFormIsTakenOver(t *testing.T) {
+// TestAFileOfTheSecondFormIsConverted writes such a file: each key of its indexes, and each changed document,
+// is alone.
+func TestAFileOfTheSecondFormIsConverted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	red := store.Query{Collection: "c", Equal: map[string]any{"color": "red"}, Limit: 300}

@@ -49,14 +49,14 @@ func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"updated subscription " + id}, e.provision(t, c))
 	after := e.read(t, id)
-	require.True(t, proto.Equal(before, after), "as it was: %v", after)
+	require.True(t, proto.Equal(before, after), "it is repaired: %v", after)
 
 	e.target.PushBaseURL = "http://127.0.0.1:2"
 	require.Contains(t, e.provision(t, c), "updated subscription "+id)
 	after = e.read(t, id)
 	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", after.PushConfig.PushEndpoint)
 	require.True(t, after.EnableMessageOrdering)
-	require.Nil(t, after.DeadLetterPolicy, "it would end the emulator's pushes")
+	require.Nil(t, after.DeadLetterPolicy, "the policy would end the emulator's pushes")
 
 	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "paynow-events" })
 	for _, step := range []struct {
@@ -67,7 +67,8 @@ func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 		want := []string{
 			step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush(),
 		}
-		require.Equal(t, want, e.provision(t, c), "kept is reported each time, because nobody handles its messages")
+		require.Equal(t, want, e.provision(t, c),
+			"kept is reported by each run, because nobody handles the messages")
 		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
 		require.Empty(t, found.Findings)
 	}

@@ -134,10 +134,10 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"),
 		"it does not run here")
 	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"),
-		"it runs, and wants a push's body")
+		"it runs, and needs the body of a push")
 }
 
-// A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an
+// A worker of one pool serves no queue of another. It requires a token where the configuration says so, on an
 // emulator too. A process for people has neither a target's address nor a way to authenticate pushes, and
 // shows all pools.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
@@ -162,7 +162,7 @@ func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	}
 }
 
-// What the help lists is what the program reads: the struct's fields, and what the catalog names
+// The help lists the variables that the program reads: the struct's fields, and those of the catalog
 // for the queues that run.
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/e2e"
@@ -115,7 +117,9 @@ func (a *arm) body(e *event) contract.Body {
 	at, action := happened.Format(time.RFC3339), chaosEvent
 	switch a.name {
 	case armJournal:
-		paid := map[string]string{"invoice_id": e.key, "amount": "12.50", "currency": currency}
+		// Not a map: its members would be in another order in each plan.
+		paid := jsontext.Value(fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`,
+			e.key, currency))
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
 		})

@@ -52,7 +52,7 @@ func TestTerraformAndProvisionCreateTheSameOnTheEmulator(t *testing.T) {
 	type row struct{ dir, terraformed, provisioned string }
 	filetest.Each(t, map[string]row{
 		"the shipped catalog": {"", "made-by-terraform", "made-by-provision"},
-		// Ordered and not, with and without dead letters, all of them enabled.
+		// Enabled queues with and without ordering, with and without dead letters.
 		"one of all kinds": {crooked, "kinds-by-terraform", "kinds-by-provision"},
 	}, func(t *testing.T, test row) {
 		needed := []string{"modules/queue/*.tf", "modules/catalog/*.tf"}

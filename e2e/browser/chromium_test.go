@@ -107,8 +107,7 @@ func openTab(of context.Context, t *testing.T, base string, options ...chromedp.
 	return p
 }
 
-// keepErrors keeps the browser's errors: of a script, or of the page's content security policy, not of a
-// status.
+// keepErrors keeps the browser's errors: of a script, or of the page's content security policy.
 func (p *tab) keepErrors(event any) {
 	said := ""
 	switch event := event.(type) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -118,7 +117,7 @@ func (a *arm) body(e *event) contract.Body {
 	switch a.name {
 	case armJournal:
 		// Not a map: its members would be in another order in each plan.
-		paid := jsontext.Value(fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`,
+		paid := json.RawMessage(fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`,
 			e.key, currency))
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,

@@ -135,8 +135,7 @@ func TestAnIndexMadeDuringWritesEqualsAScan(t *testing.T) {
 	})
 }
 
-// TestBlocksHaveTheKeysThatWereAddedAndNotRemoved removes many keys at once, too: that leaves empty pages
-// behind.
+// TestBlocksHaveTheKeysThatWereAddedAndNotRemoved removes many keys at once, too: that leaves empty pages.
 func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
@@ -173,8 +172,8 @@ func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 	})
 }
 
-// TestAWriteWaitsForAPartOfAnIndexAtMost counts what transactions write while a commit waits.
-func TestAWriteWaitsForAPartOfAnIndexAtMost(t *testing.T) {
+// TestAWriteWaitsForOnePartOfAnIndexAtMost counts what transactions write while a commit waits.
+func TestAWriteWaitsForOnePartOfAnIndexAtMost(t *testing.T) {
 	t.Parallel()
 	s, commits := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), int64(0)
 	defer func() { require.NoError(t, s.Close()) }()
@@ -216,8 +215,7 @@ func TestAWriteWaitsForAPartOfAnIndexAtMost(t *testing.T) {
 	}
 }
 
-// TestAFileOfTheSecondFormIsConverted writes such a file: each key of its indexes, and each changed document,
-// is alone.
+// TestAFileOfTheSecondFormIsConverted writes one, which has each index key and changed document by itself.
 func TestAFileOfTheSecondFormIsConverted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

@@ -50,8 +50,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 }
 
-// indexFor is the index that answers a query. A query without conditions is answered by the documents
-// themselves.
+// indexFor is the index that answers a query. Without conditions the documents themselves are the index.
 func indexFor(q store.Query) index {
 	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
 	for x.List = range q.Contains { // one at most

@@ -159,15 +159,17 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 var dialect = map[string]string{
 	"door": "ingest, or webhook service", "calm": "no waiting messages", "rung": "error mapping",
 	"ladder": "error mapping", "desk": "what it does", "teacher": "what it does", "authority": "what it does",
-	"keeper": "what it stores", "let ask": "requested", "goes no further": "is cancelled",
-	"of course": "nothing",
+	"keeper": "what it stores", "let ask": "requested", "goes no further": "is cancelled", "knock": "call",
+	"course": "outcome, or nothing", "graveyard": "dead letters", "doorbell": "alarm", "doorway": "ingest",
+	"untold": "not reported", "heard of": "known", "this letter": "this dead letter",
+	"a turn": "the ordering check",
 }
 
 // onPages are for pages alone: code has some of them in other senses, too.
 var onPages = map[string]string{
 	"told": "notified", "tells": "says, or notifies", "tell of": "report", "news": "an event, or a notification",
-	"the letter": "the dead letter", "this letter": "this dead letter", "its turn": "the ordering check",
-	"a turn": "the ordering check", "in turn": "the ordering check", "course": "the outcome", "knock": "call",
+	"the letter": "the dead letter", "its turn": "the ordering check", "in turn": "the ordering check",
+	"stranger": "an unknown sender, or somebody without access", "hear of": "notice",
 }
 
 var (

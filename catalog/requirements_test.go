@@ -148,7 +148,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}
 }
 
-func TestEveryShippedNumberIsADocumentsOrSaysWhyItIsOurs(t *testing.T) {
+func TestEveryShippedNumberHasADocumentOrAReason(t *testing.T) {
 	t.Parallel()
 	all, figures := declared(t)
 	c, own := from(t, ""), all.Own

@@ -39,7 +39,7 @@ func canaryThrough(
 	return p.canary(ctx, catalogtest.Shipped())
 }
 
-func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
+func TestTheCanaryReportsWhereItIsLost(t *testing.T) {
 	t.Parallel()
 	c, secrets := catalogtest.Shipped(), map[string][]string{}
 	for name := range c.Sources {

@@ -80,7 +80,7 @@ func inside(body map[string]any, path string) any {
 	return value
 }
 
-func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
+func TestASampleHasTheIDsOfTheFlags(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
 	run := webhook.serve(t)
@@ -339,7 +339,7 @@ func TestDevFirstPrintsTheAddressOfItsPagesAndItsWaits(t *testing.T) {
 	}
 }
 
-func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
+func TestATargetOfTheEnvironmentReplacesItsStandIn(t *testing.T) {
 	t.Parallel()
 	called := make(chan string, 10)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

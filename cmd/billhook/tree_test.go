@@ -168,7 +168,7 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 }
 
 // The flags stand in a command's --help, and the answers in the OpenAPI document: neither is repeated here.
-func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
+func TestTheReferenceListsEachCommand(t *testing.T) {
 	t.Parallel()
 	operations := map[string]console.Operation{}
 	for _, o := range known().Operations {
@@ -262,7 +262,7 @@ func TestOnlyTheStatus400IsAWrongUse(t *testing.T) {
 	require.Equal(t, 1, serve.ExitCode(err), "an unreachable server is a failure, not a wrong use")
 }
 
-func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
+func TestTheServerFlagReplacesTheServerOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	requests := make(chan string, 2)
 	worker := func(name string) string {

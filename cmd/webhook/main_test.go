@@ -152,7 +152,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 }
 
 // A request that Cloud Run ends gets no answer of the webhook service.
-func TestCloudRunEndsNoRequestThatTheWebhookServiceStillAnswers(t *testing.T) {
+func TestCloudRunsTimeoutIsLongerThanTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	variables := filetest.Read(t, "..", "..", "terraform", "variables.tf")
 	longest := int((readTimeout + 2*publishTimeout) / time.Second)

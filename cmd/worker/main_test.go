@@ -132,9 +132,9 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 		"PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
 			"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
 	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"),
-		"it does not run here")
+		"a queue that does not run has no route")
 	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"),
-		"it runs, and needs the body of a push")
+		"a queue that runs has a route")
 }
 
 // A worker of one pool serves no queue of another. It requires a token where the configuration says so, on an

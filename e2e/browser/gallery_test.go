@@ -53,7 +53,7 @@ type address struct {
 const alike = 8
 
 // It checks every page of a full and of an empty shop, and without the database; -into has it take pictures.
-func TestEveryPageIsForEverybody(t *testing.T) {
+func TestEveryPageIsAccessible(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	check := photograph

@@ -180,7 +180,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 }
 
 // A browser does not send a cookie with SameSite=Strict when it follows a link of another site.
-func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
+func TestALinkOfAnotherSiteOpensThePageOfASignedInPerson(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	s, c := opened(t)

@@ -130,7 +130,7 @@ func TestProvisionCreatesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 }
 
 // The client library's in-memory server applies filters by their text.
-func TestAFiltersTextMatchesWhatTheSimulatorMatches(t *testing.T) {
+func TestAFilterAndTheSimulatorMatchTheSameMessages(t *testing.T) {
 	t.Parallel()
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })

@@ -62,7 +62,7 @@ var readersOwn = []string{
 	"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl",
 }
 
-func TestWhatTheDocumentsNameExists(t *testing.T) {
+func TestNamesInTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	var sources, tests strings.Builder
 	ours := regexp.MustCompile(`^(cmd|internal|catalog|terraform)/`)
@@ -140,7 +140,7 @@ func TestNoPageIsTooLongToRead(t *testing.T) {
 	}
 }
 
-func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
+func TestTheQueueInTheREADMEIsValid(t *testing.T) {
 	t.Parallel()
 	_, block, _ := strings.Cut(read(t, "README.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
@@ -183,7 +183,7 @@ func wordsOf(text string) string {
 	return " " + strings.Join(letters.FindAllString(text, -1), " ") + " "
 }
 
-func TestNobodyHasToTranslateTheWords(t *testing.T) {
+func TestNoTextHasAWordOfOurOwn(t *testing.T) {
 	t.Parallel()
 	check := func(path, text string, refused map[string]string) {
 		words := wordsOf(text)

@@ -340,7 +340,7 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	require.NotContains(t, w.Header(), "Www-Authenticate")
 }
 
-func TestAnAnswerIsTheValueOrTheErrorsAnswer(t *testing.T) {
+func TestAnswerServesTheValueOrTheMappedError(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{nil, errGone} {
 		w := httptest.NewRecorder()

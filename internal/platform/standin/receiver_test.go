@@ -298,7 +298,7 @@ func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
 	const body = `{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00Z","data":{"id":"inv-1"}}`
 	r := newReceiver(t)
 	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start),
-		"it knows no secret yet")
+		"before Trust every webhook is refused")
 	require.Error(t, r.Trust("no secret"))
 	require.NoError(t, r.Trust(nextSecret))
 	require.NoError(t, r.Trust(partnerSecret), "a second secret replaces the first")

@@ -199,7 +199,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	})
 }
 
-func TestPushBodyIsTheWrappedOne(t *testing.T) {
+func TestPushBodyIsWrapped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const id = "946684800000001" // the clock's microseconds plus one
@@ -266,7 +266,7 @@ func TestADeadLetterNamesItsSourceAndIsHeldForItsRetention(t *testing.T) {
 		held := s.Held("orders-dlq-hold")
 		require.Len(t, held, 2)
 		deadLetter := held[slices.IndexFunc(held, func(m standin.Message) bool { return m.OrderingKey == "c-1" })]
-		require.NotEqual(t, id, deadLetter.ID, "it is a new message there")
+		require.NotEqual(t, id, deadLetter.ID, "a dead letter is a new message")
 		require.Equal(t, "bad", string(deadLetter.Data))
 		require.Equal(t, map[string]string{
 			"event_id": "e-1",
@@ -379,6 +379,6 @@ func TestCloseCancelsPushesThatHangAndDropsMessagesThatWait(t *testing.T) {
 		s.publish("", "fails")
 		require.NoError(t, s.Close())
 		s.advance(time.Hour)
-		require.Len(t, s.worker.pushes(), 2, "nothing is tried again")
+		require.Len(t, s.worker.pushes(), 2, "no push is repeated after Close")
 	})
 }

@@ -310,7 +310,7 @@ func TestACancelledCallerDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 		want  error
 	}
 	filetest.Each(t, map[string]caller{
-		"that was answered": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable},
+		"with its answer": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable},
 	}, func(t *testing.T, first caller) {
 		synctest.Test(t, func(t *testing.T) {
 			now := &clock{}

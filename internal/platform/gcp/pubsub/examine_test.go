@@ -164,7 +164,7 @@ func TestGrantOnTheProjectCountsForItsTopics(t *testing.T) {
 		return granted && slices.Contains(roles, "roles/editor")
 	}
 	got, found := p.examine()
-	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "that of the tasks' worker")
+	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "the tasks' worker publishes there")
 	require.Contains(t, found.Findings[0].Want, "clicks@example.com")
 	require.EqualValues(t, 3, reads.Load(), "once for each grant that its resource lacks")
 }

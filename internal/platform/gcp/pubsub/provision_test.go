@@ -95,7 +95,7 @@ func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
 	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "far above the worker's five")
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "Pub/Sub's maximum")
-	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
+	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "the hold subscription never expires")
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
@@ -290,7 +290,8 @@ func TestOnTheEmulatorAQueueIsPausedMarkedAndResumed(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 		stands(t, s, q, pause.Paused)
 		config := e.read(t, q.PushSubscription()).PushConfig
-		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel], "it keeps no labels")
+		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel],
+			"the emulator keeps attributes, and no labels")
 		require.Empty(t, config.PushEndpoint)
 	}
 	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "it stays paused")

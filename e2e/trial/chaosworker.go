@@ -117,8 +117,7 @@ func (a *arm) body(e *event) contract.Body {
 	switch a.name {
 	case armJournal:
 		// Not a map: its members would be in another order in each plan.
-		paid := json.RawMessage(fmt.Appendf(nil, `{"invoice_id":%q,"amount":"12.50","currency":%q}`,
-			e.key, currency))
+		paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"12.50","currency":"` + currency + `"}`)
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
 		})

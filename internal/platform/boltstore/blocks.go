@@ -18,14 +18,14 @@ const blockBytes = 1000
 
 // edit adds a key, or removes it.
 type edit struct {
-	key  []byte
-	gone bool
+	key     []byte
+	removed bool
 }
 
 // write makes edits, in the order of their keys. An edit may change nothing. It reads all blocks before
 // it writes one: the library's cursors do not see beyond a page that a deletion has left empty.
 func write(bucket *bbolt.Bucket, edits []edit) (err error) {
-	var gone [][]byte
+	var removed [][]byte
 	var keys, blocks [][]byte // the keys of a block; the first key of each new block, and its others
 	for cursor := bucket.Cursor(); len(edits) > 0; {
 		first, others := blockOf(cursor, edits[0].key)
@@ -35,9 +35,9 @@ func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 		for n := 0; len(edits) > 0 && (n == 0 || next == nil || bytes.Compare(edits[0].key, next) < 0); n++ {
 			at, found := slices.BinarySearchFunc(keys, edits[0].key, bytes.Compare)
 			switch {
-			case edits[0].gone && found:
+			case edits[0].removed && found:
 				keys, changed = slices.Delete(keys, at, at+1), true
-			case !edits[0].gone && !found:
+			case !edits[0].removed && !found:
 				keys, changed = slices.Insert(keys, at, edits[0].key), true
 			}
 			edits = edits[1:]
@@ -46,11 +46,11 @@ func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 			continue
 		}
 		if first != nil && (len(keys) == 0 || !bytes.Equal(first, keys[0])) {
-			gone = append(gone, first)
+			removed = append(removed, first)
 		}
 		blocks = appendBlocks(blocks, keys)
 	}
-	for _, first := range gone {
+	for _, first := range removed {
 		err = cmp.Or(err, bucket.Delete(first))
 	}
 	for block := range slices.Chunk(blocks, 2) {

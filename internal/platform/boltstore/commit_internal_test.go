@@ -33,7 +33,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	sum := store.Increment(key("sum"), map[string]int64{"n": 1}, nil)
 	there := store.Create(key("there"), map[string]any{"n": int64(1)})
 	require.NoError(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})))
-	gone, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 
 	var commits sync.WaitGroup
 	commit := func(ctx context.Context, want error, writes ...store.Write) {
@@ -50,7 +50,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	}
 	commit(t.Context(), store.ErrExists, sum, there)
 	commit(t.Context(), store.ErrStale, sum, store.Replace(key("there"), 99, map[string]any{"n": int64(2)}))
-	commit(gone, context.Canceled, sum)
+	commit(cancelled, context.Canceled, sum)
 	for waiting := 0; waiting < sums+3; runtime.Gosched() {
 		s.mu.Lock()
 		waiting = len(s.waiting)
@@ -147,10 +147,10 @@ func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "transactions") {
 			var edits []edit
 			var want [][]byte
-			gone, step := rapid.Bool().Draw(t, "gone"), rapid.IntRange(1, 9).Draw(t, "step")
+			removed, step := rapid.Bool().Draw(t, "removed"), rapid.IntRange(1, 9).Draw(t, "step")
 			from, to := rapid.IntRange(0, 1000).Draw(t, "from"), rapid.IntRange(0, 1000).Draw(t, "to")
 			for i := from; i <= to; i += step {
-				edits, there[i] = append(edits, edit{key(i), gone}), !gone
+				edits, there[i] = append(edits, edit{key(i), removed}), !removed
 			}
 			low, high := rapid.IntRange(0, 1000).Draw(t, "low"), rapid.IntRange(0, 1000).Draw(t, "high")
 			for i := low; i < high; i++ {

@@ -187,8 +187,8 @@ func TestATailPrintsNewAndChangedEvents(t *testing.T) {
 	out, requested := filetest.Both(tailed(t, answers, "--queue", "orders"))(t)
 	out = strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " ")
 	require.Equal(t, `2026-03-02T10:15:00Z orders e1 order.paid PROCESSING
-The list cannot be read: It says so. (refused)
-The list cannot be read: It says so. (refused)
+The worker cannot be asked: It says so. (refused)
+The worker cannot be asked: It says so. (refused)
 2026-03-02T10:15:00Z orders e1 order.paid COMPLETED credited
 2026-03-02T10:15:01Z orders an-id-that-is-long order.paid FAILED a\u001b[2J\u202eb
 More has come in than is shown here; see: bin/billhook events ls

@@ -332,7 +332,7 @@ func (a *invocation) tail(ctx context.Context) error {
 		var page console.List[events.Line]
 		if err := a.get(ctx, a.URL(in), &page); err != nil {
 			if known != nil {
-				a.warn("The list cannot be read: %v", err)
+				a.warn("The worker cannot be asked: %v", err)
 			}
 			return known == nil, err
 		}

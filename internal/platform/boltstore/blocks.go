@@ -18,14 +18,14 @@ const blockBytes = 1000
 
 // edit adds a key, or removes it.
 type edit struct {
-	key     []byte
-	removed bool
+	key  []byte
+	gone bool
 }
 
-// write makes edits, in the order of their keys. An edit may change nothing. It reads all blocks before
+// write makes edits, in the order of their keys. One that changes nothing is none. It reads all blocks before
 // it writes one: the library's cursors do not see beyond a page that a deletion has left empty.
 func write(bucket *bbolt.Bucket, edits []edit) (err error) {
-	var removed [][]byte
+	var gone [][]byte
 	var keys, blocks [][]byte // the keys of a block; the first key of each new block, and its others
 	for cursor := bucket.Cursor(); len(edits) > 0; {
 		first, others := blockOf(cursor, edits[0].key)
@@ -35,9 +35,9 @@ func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 		for n := 0; len(edits) > 0 && (n == 0 || next == nil || bytes.Compare(edits[0].key, next) < 0); n++ {
 			at, found := slices.BinarySearchFunc(keys, edits[0].key, bytes.Compare)
 			switch {
-			case edits[0].removed && found:
+			case edits[0].gone && found:
 				keys, changed = slices.Delete(keys, at, at+1), true
-			case !edits[0].removed && !found:
+			case !edits[0].gone && !found:
 				keys, changed = slices.Insert(keys, at, edits[0].key), true
 			}
 			edits = edits[1:]
@@ -46,11 +46,11 @@ func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 			continue
 		}
 		if first != nil && (len(keys) == 0 || !bytes.Equal(first, keys[0])) {
-			removed = append(removed, first)
+			gone = append(gone, first)
 		}
 		blocks = appendBlocks(blocks, keys)
 	}
-	for _, first := range removed {
+	for _, first := range gone {
 		err = cmp.Or(err, bucket.Delete(first))
 	}
 	for block := range slices.Chunk(blocks, 2) {
@@ -76,7 +76,7 @@ func appendBlocks(to, keys [][]byte) [][]byte {
 	return to
 }
 
-// blockOf finds the block where a key is, or would be; nil: there is no block at all.
+// blockOf finds the block where a key is, or would be; nil: there is none at all.
 func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	first, others = cursor.Seek(key)
 	switch {
@@ -91,7 +91,7 @@ func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	return first, others
 }
 
-// appendKeys appends the keys of a block, none for nil. It panics if the block is malformed.
+// appendKeys appends the keys of a block, none for nil. It panics where the block is none.
 func appendKeys(to [][]byte, first, others []byte) [][]byte {
 	if first != nil {
 		to = append(to, first)
@@ -125,7 +125,7 @@ func keysFrom(cursor *bbolt.Cursor, from, to []byte, back, alone bool) iter.Seq[
 				switch {
 				case low && back, high && !back:
 					return
-				case low, high: // it is in the block where they begin
+				case low, high: // it stands in the block where they begin
 				case !yield(key):
 					return
 				}

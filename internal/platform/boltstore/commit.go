@@ -87,7 +87,7 @@ type change struct {
 
 func (c change) changes() bool { return c.after.version != c.before.version }
 
-// stamp is the time of the next commit, which is not before that of the last. The caller holds writing.
+// stamp is the time of the next commit, which is not before that of the last. Who writes is alone.
 func (s *Store) stamp() time.Time {
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(s.stamped) {
 		s.stamped = now
@@ -110,7 +110,7 @@ func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 	return changes, nil
 }
 
-// applied is a document after a write. One that the write does not change keeps its version.
+// applied is what a write makes of its document. What it does not change keeps its version.
 func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	to = change{key: w.Key, before: have}
 	if w.Stamp != "" {

@@ -33,7 +33,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	sum := store.Increment(key("sum"), map[string]int64{"n": 1}, nil)
 	there := store.Create(key("there"), map[string]any{"n": int64(1)})
 	require.NoError(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})))
-	cancelled, cancel := context.WithCancel(t.Context())
+	gone, cancel := context.WithCancel(t.Context())
 
 	var commits sync.WaitGroup
 	commit := func(ctx context.Context, want error, writes ...store.Write) {
@@ -50,7 +50,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	}
 	commit(t.Context(), store.ErrExists, sum, there)
 	commit(t.Context(), store.ErrStale, sum, store.Replace(key("there"), 99, map[string]any{"n": int64(2)}))
-	commit(cancelled, context.Canceled, sum)
+	commit(gone, context.Canceled, sum)
 	for waiting := 0; waiting < sums+3; runtime.Gosched() {
 		s.mu.Lock()
 		waiting = len(s.waiting)
@@ -61,15 +61,15 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	commits.Wait()
 	require.Equal(t, before+1, transactions())
 	doc := filetest.Must(s.Get(t.Context(), key("sum")))(t)
-	require.EqualValues(t, sums, doc.Fields["n"], "refused commits leave nothing")
+	require.EqualValues(t, sums, doc.Fields["n"], "of those refused nothing is left")
 
 	require.ErrorIs(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})), store.ErrExists)
-	require.Equal(t, before+1, transactions(), "a refused commit does not touch the disk")
+	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 }
 
-// TestAnIndexMadeDuringWritesEqualsAScan draws what happens between two parts of its making:
+// TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one:
 // documents are written, and the other indexes catch up.
-func TestAnIndexMadeDuringWritesEqualsAScan(t *testing.T) {
+func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
@@ -135,8 +135,8 @@ func TestAnIndexMadeDuringWritesEqualsAScan(t *testing.T) {
 	})
 }
 
-// TestBlocksHaveTheKeysThatWereAddedAndNotRemoved removes many keys at once, too: that leaves empty pages.
-func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
+// TestBlocksHaveWhatWasAddedAndNotRemoved removes many keys at once, too: that leaves empty pages behind.
+func TestBlocksHaveWhatWasAddedAndNotRemoved(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
@@ -147,10 +147,10 @@ func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "transactions") {
 			var edits []edit
 			var want [][]byte
-			removed, step := rapid.Bool().Draw(t, "removed"), rapid.IntRange(1, 9).Draw(t, "step")
+			gone, step := rapid.Bool().Draw(t, "gone"), rapid.IntRange(1, 9).Draw(t, "step")
 			from, to := rapid.IntRange(0, 1000).Draw(t, "from"), rapid.IntRange(0, 1000).Draw(t, "to")
 			for i := from; i <= to; i += step {
-				edits, there[i] = append(edits, edit{key(i), removed}), !removed
+				edits, there[i] = append(edits, edit{key(i), gone}), !gone
 			}
 			low, high := rapid.IntRange(0, 1000).Draw(t, "low"), rapid.IntRange(0, 1000).Draw(t, "high")
 			for i := low; i < high; i++ {
@@ -172,8 +172,8 @@ func TestBlocksHaveTheKeysThatWereAddedAndNotRemoved(t *testing.T) {
 	})
 }
 
-// TestAWriteWaitsForOnePartOfAnIndexAtMost counts what transactions write while a commit waits.
-func TestAWriteWaitsForOnePartOfAnIndexAtMost(t *testing.T) {
+// TestAWriteWaitsForAPartOfAnIndex counts what the transactions write that are made while one commit waits.
+func TestAWriteWaitsForAPartOfAnIndex(t *testing.T) {
 	t.Parallel()
 	s, commits := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), int64(0)
 	defer func() { require.NoError(t, s.Close()) }()
@@ -215,8 +215,8 @@ func TestAWriteWaitsForOnePartOfAnIndexAtMost(t *testing.T) {
 	}
 }
 
-// TestAFileOfTheSecondFormIsConverted writes one, which has each index key and changed document by itself.
-func TestAFileOfTheSecondFormIsConverted(t *testing.T) {
+// TestAFileOfTheSecondFormIsTakenOver writes one: a key of its indexes stands alone, and a changed document.
+func TestAFileOfTheSecondFormIsTakenOver(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	red := store.Query{Collection: "c", Equal: map[string]any{"color": "red"}, Limit: 300}

@@ -28,7 +28,7 @@ func read(tx *bbolt.Tx, key store.Key) stored {
 
 const versionBytes = 8
 
-// parse reads the version of data, nil for no document. Data that are too short are of no document.
+// parse reads the version of data, nil for no document. What is too short is no document's.
 func parse(data []byte) stored {
 	switch {
 	case data == nil:
@@ -103,7 +103,7 @@ func appendValue(to []byte, value any) []byte {
 	}
 }
 
-// decoder is the unread rest of a text that appendFields has written. It panics where the text is another.
+// decoder is what is left of the text that appendFields has written. It panics where that was something else.
 type decoder string
 
 func (d *decoder) next(n uint64) (text string) {
@@ -161,7 +161,7 @@ func (d *decoder) value() any {
 // maxDocument is Firestore's limit: no test passes with a document that production refuses.
 const maxDocument = 1 << 20
 
-// shortest is how many times shorter a document may be here than by Firestore's rules, at most.
+// shortest is how many times shorter than by Firestore's rules a document may be here, at the most.
 const shortest = 16
 
 // size measures a value by Firestore's rules.

@@ -65,10 +65,10 @@ func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 	return keys
 }
 
-// longest is the length of a text that is in an index as it is. A longer one is there as its hash.
+// longest is the length of a text that stands in an index as it is. Of a longer one the hash does.
 const longest = 200
 
-// appendSpelled appends a value as an index has it; no value begins another one. ok: it can be compared.
+// appendSpelled appends a value as it stands in an index; none begins another one. ok: it can be compared.
 func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	switch v := value.(type) {
 	case string:
@@ -93,8 +93,8 @@ func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// note records, of documents with indexes, what these have: nothing of it changes there until they catch
-// up. The records of a commit are together, behind those of others: documents are all over the file.
+// note writes down, of documents with indexes, what these have: nothing of it changes there until they catch
+// up. What a commit changes stands together, behind what others change: documents are all over the file.
 func note(tx *bbolt.Tx, changes []change) error {
 	cursor, noted := tx.Bucket(indexes).Cursor(), tx.Bucket(changed)
 	var entry []byte
@@ -132,7 +132,7 @@ func asIndexed(tx *bbolt.Tx) map[string]stored {
 // changedAtMost is how many changed documents a commit leaves to the next ones, and each query looks at.
 const changedAtMost = 200
 
-// catchUp writes the changes since the last time to the indexes, if there are more than most: many
+// catchUp writes to the indexes what has changed since they last caught up, if that is more than most: many
 // documents at once share the pages that they change.
 func catchUp(tx *bbolt.Tx, most uint64) error {
 	if tx.Bucket(changed).Sequence() <= most {
@@ -164,7 +164,7 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 	return empty(tx)
 }
 
-// empty removes the records of note.
+// empty notes no document any more.
 func empty(tx *bbolt.Tx) error {
 	err := tx.DeleteBucket(changed)
 	if err == nil {
@@ -173,7 +173,7 @@ func empty(tx *bbolt.Tx) error {
 	return err
 }
 
-// moved is a document as indexes have it, and as it is now.
+// moved is a document as indexes have it, and as it is.
 type moved struct {
 	id       string
 	had, has map[string]any

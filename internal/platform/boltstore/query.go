@@ -16,8 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Query returns one page, in the order of ids or of times. It reads the documents that it returns, and those
-// that have changed since the indexes caught up. The first query of a kind makes the index that it needs.
+// Query returns one page, in the order of ids or of times. It looks at what it returns, and at what has
+// changed since the indexes caught up. The first query of a kind makes the index that it needs.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
@@ -50,7 +50,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 }
 
-// indexFor is the index that answers a query. Without conditions the documents themselves are the index.
+// indexFor is the index that answers a query. One of nothing is of the ids alone, as the documents are.
 func indexFor(q store.Query) index {
 	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
 	for x.List = range q.Contains { // one at most
@@ -101,7 +101,7 @@ func within(q store.Query) (from, to []byte, id int) {
 	return from, to, len(place(time.Time{}, ""))
 }
 
-// look answers a query by the keys of its index, and by the documents that have changed since it caught up.
+// look answers a query by the keys of its index, and of the documents that have changed since it caught up.
 func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, _ error) {
 	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
 	var fresh, keys [][]byte

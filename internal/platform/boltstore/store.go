@@ -51,14 +51,14 @@ func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: a file of the state is no store, a part of it cannot be read, or another version wrote it.
+// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version wrote it.
 var ErrDamaged = errors.New("boltstore: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {
 	// The library panics where a page is not what it should be, and a file that was cut off faults.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if recover() != nil { // the file stays open: a damaged one cannot be closed
+		if recover() != nil { // the file stays open: what is damaged cannot be closed
 			s, err = nil, Damaged(path)
 		}
 	}()
@@ -91,7 +91,7 @@ var (
 	versions = []byte("/versions/3")
 	changed  = []byte("/changed")
 	indexes  = []byte("/indexes")
-	// second is versions in a file of the second form, where changed documents are under their keys.
+	// second is versions as a file of the second form has it: its changed documents stand under their keys.
 	second = []byte("/versions/2")
 )
 
@@ -121,7 +121,7 @@ func begin(tx *bbolt.Tx) error {
 	return cmp.Or(err, tx.DeleteBucket(second), empty(tx), note(tx, changes))
 }
 
-// readable reads all of the file once, so that damage is found at the start.
+// readable reads all of the file once, so that what is damaged is found at the start.
 func readable(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {

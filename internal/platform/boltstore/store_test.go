@@ -23,7 +23,7 @@ import (
 )
 
 var documents = flag.Int("store.documents", 100_000,
-	"of how many documents BenchmarkFirstLook makes indexes, in at most 20 rounds")
+	"of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
@@ -42,7 +42,7 @@ func TestAnIncrementThatWouldOverflowIsRefused(t *testing.T) {
 }
 
 // A child process prints each commit until it is killed: every printed one must be in the file.
-func TestACommitSurvivesTheKillOfItsProcess(t *testing.T) {
+func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
 	if path := os.Getenv(variable); path != "" {
@@ -59,7 +59,7 @@ func TestACommitSurvivesTheKillOfItsProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	child := exec.CommandContext(t.Context(), os.Args[0],
-		"-test.run=^TestACommitSurvivesTheKillOfItsProcess$")
+		"-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
 	child.Env = append(os.Environ(), variable+"="+path)
 	out := filetest.Must(child.StdoutPipe())(t)
 	require.NoError(t, child.Start())
@@ -82,10 +82,10 @@ func TestACommitSurvivesTheKillOfItsProcess(t *testing.T) {
 		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
 	}
 	sum := storetest.Get(t, s, store.Key{Collection: "sums", ID: "all"})
-	require.Equal(t, int64(len(storetest.All(t, s, "c"))), sum.Fields["n"], "no commit is stored in part")
+	require.Equal(t, int64(len(storetest.All(t, s, "c"))), sum.Fields["n"], "no commit is there by half")
 }
 
-func TestALongTextIsFoundByEquality(t *testing.T) {
+func TestALongTextIsFoundByItself(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
 	long := strings.Repeat("x", 50_000)
@@ -128,7 +128,7 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 		at := filepath.Join(t.TempDir(), "store.db")
 		require.NoError(t, os.WriteFile(at, text, 0o600))
 		opened, err := boltstore.Open(at)
-		if err != nil { // an unused page may have any content
+		if err != nil { // a page that nothing is on may be anything
 			require.ErrorIs(t, err, boltstore.ErrDamaged, name)
 			require.ErrorContains(t, err, at)
 			refused++
@@ -178,7 +178,7 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	})
 }
 
-// BenchmarkFirstLook makes the first query of a kind over many documents, while others write.
+// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write.
 func BenchmarkFirstLook(b *testing.B) {
 	db := openStore(b)
 	write := func(i int) store.Write {
@@ -197,7 +197,7 @@ func BenchmarkFirstLook(b *testing.B) {
 		}
 		storetest.Put(b, db, all...)
 	}
-	// longest is the duration of the longest commit, of those that are made one after the other until the end.
+	// longest is the longest of the commits that are made one after the other until the end.
 	longest := func(ended <-chan struct{}) (longest time.Duration, commits int) {
 		for ; ; commits++ {
 			select {

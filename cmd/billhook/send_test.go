@@ -244,7 +244,7 @@ func TestAnInvalidCommandSendsNothing(t *testing.T) {
 	require.ErrorContains(t, err, "the queue orders-process does not run here")
 }
 
-func TestAnUnreachableServiceIsReportedWithTheSettingOfItsAddress(t *testing.T) {
+func TestAnAddressWhereNobodyListensIsNamedWithWhatToSet(t *testing.T) {
 	t.Parallel()
 	const nobody, again = "http://127.0.0.1:1",
 		"whether it was taken is not known: send it again with --event-id 50211300441099001"

@@ -151,10 +151,10 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 // measure publishes payment events, so many a second, and with each so many of the other queue.
 func measure(r *run, target http.HandlerFunc, events, rate, others int) figures {
 	c, payments, eventType := twoQueues()
-	var requests atomic.Int64
+	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		_, _ = io.Copy(io.Discard, request.Body) // then the server notices when the other side closes
-		requests.Add(1)
+		_, _ = io.Copy(io.Discard, request.Body) // then the server notices when the other side has gone
+		asked.Add(1)
 		target(w, request)
 	}))
 	r.Cleanup(harm.Close)
@@ -187,7 +187,7 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 		}
 		sending.Wait()
 		ended = e.await(events)
-		r.until("a request to the other target", often, func() bool { return others == 0 || requests.Load() > 0 })
+		r.until("a request to the other target", often, func() bool { return others == 0 || asked.Load() > 0 })
 	}, func(ctx context.Context) {
 		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 		for e2e.Wait(ctx, 5*time.Millisecond) {
@@ -202,5 +202,5 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 			r.broken("a payment event was posted %d times", n)
 		}
 	}
-	return figures{float64(requests.Load()), 1000 * within(took, 99).Seconds(), float64(memory) / 1e6}
+	return figures{float64(asked.Load()), 1000 * within(took, 99).Seconds(), float64(memory) / 1e6}
 }

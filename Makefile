@@ -98,7 +98,7 @@ bin/openapi/$(OPENAPI):
 
 .PHONY: screenshots
 screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken, into the folder SCREENSHOTS: ONLY=full/events
-	@go test -count=1 -timeout 60m ./e2e/browser -parallel 4 -run 'TestEveryPageIsForEverybody/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
+	@go test -count=1 -timeout 60m ./e2e/browser -parallel 4 -run 'TestEveryPageIsAccessible/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
 
 .PHONY: imports
 imports: ## move messages from Redis, RabbitMQ and Postgres with two kill -9 each: IMPORTS="-messages 10000"

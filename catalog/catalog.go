@@ -152,7 +152,7 @@ type Handler struct {
 
 // DeadLetter says what happens to a message that cannot be handled.
 type DeadLetter struct {
-	Drop        bool          `json:"drop"`         // no dead-letter topic: the message is counted and gone
+	Drop        bool          `json:"drop"`         // no dead-letter topic: the message is counted and dropped
 	Topic       string        `json:"-"`            // follows from the queue's id
 	Aliases     []string      `json:"aliases"`      // former names: of an exchange, of a queue
 	Retention   time.Duration `json:"retention"`    // how long a dead letter can be replayed

@@ -20,7 +20,7 @@ const (
 	minRetention   = 10 * time.Minute
 	maxRetention   = 31 * 24 * time.Hour
 	minRemember    = 72 * time.Hour
-	// A dead letter that is kept for less time may be gone before anybody looks.
+	// A dead letter that is kept for less time may expire before anybody looks.
 	deadLetterRetention = 14 * 24 * time.Hour
 	maxWait             = 24 * time.Hour
 	MaxPoints           = 1_000_000_000 // the most that one piece of a product is worth

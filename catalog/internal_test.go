@@ -44,12 +44,12 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			_, repeated := load(files)
-			require.EqualError(t, repeated, err.Error(), "the same mistakes, in the same order")
+			require.EqualError(t, repeated, err.Error(), "a second load reports the same mistakes in the same order")
 			return
 		}
 		taken := map[string]bool{}
 		for _, q := range c.Queues {
-			require.False(t, taken[q.ID] || taken[q.DeadLetter.Topic], "names are taken once")
+			require.False(t, taken[q.ID] || taken[q.DeadLetter.Topic], "each name is used once")
 			taken[q.ID] = true
 			if !q.DeadLetter.Drop {
 				taken[q.DeadLetter.Topic] = true
@@ -70,9 +70,9 @@ func FuzzLoad(f *testing.F) {
 			for _, h := range q.Handlers {
 				for _, id := range h.Emits {
 					at := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.ID == id })
-					require.True(t, at < 0 || c.Queues[at].Enabled || !q.Enabled, "somebody takes what is emitted")
+					require.True(t, at < 0 || c.Queues[at].Enabled || !q.Enabled, "an emission has a consumer")
 					require.True(t, at >= 0 || !q.Enabled || slices.Contains(c.OtherTopics(), id),
-						"somebody takes what is emitted")
+						"an emission has a consumer")
 				}
 				require.Less(t, h.Timeout, q.AckDeadline)
 				require.LessOrEqual(t, h.MaxAttempts, BrokerMaxDeliveryAttempts)
@@ -86,8 +86,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// Whatever the amounts are: two random draws of large amounts never agree by accident.
-func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
+// Two random draws of large amounts never agree by accident, so they stand for all amounts.
+func TestARuleIsAcceptedExactlyIfItBalancesForAllAmounts(t *testing.T) {
 	t.Parallel()
 	chart := map[string]Account{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,7 +144,7 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 	})
 }
 
-// FuzzJournal: whatever the file says, it is read the same twice, and a rule that is taken has lines.
+// FuzzJournal: any file is read the same twice, and an accepted rule has lines.
 func FuzzJournal(f *testing.F) {
 	shipped := filetest.Must(embedded.ReadFile(journalFile))(f)
 	f.Add(shipped)

@@ -16,7 +16,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-// small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in
+// small is the folder of the catalog that most tests change. crooked has everything that is easy to fill in
 // differently.
 var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata", "crooked")
 
@@ -121,7 +121,7 @@ func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 	}
 }
 
-// What a mistake's line says begins with the key, or with what the key would stand in.
+// The line of a mistake begins with the key, or with the entry that lacks the key.
 func requireLines(t *testing.T, err error, dir string) {
 	t.Helper()
 	for _, m := range catalog.Mistakes(err) {
@@ -152,7 +152,7 @@ func requireLines(t *testing.T, err error, dir string) {
 	}
 }
 
-func TestEveryMistakeIsToldAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := catalog.Load(filepath.Join("testdata", "wrong"))
 	requireMistakes(t, err, strings.Join([]string{
@@ -177,7 +177,7 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 	}, "\n"))
 }
 
-func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
+func TestAFolderNeedsQueuesSourcesAndProducts(t *testing.T) {
 	t.Parallel()
 	dir := like(t, small, nil)
 	require.NoError(t, os.Remove(filepath.Join(dir, "products.yaml")))

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
+func TestAnAliasNamesItsQueueTopicOrDeadLetters(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	for of, names := range filetest.YAML[map[string]map[string]string](t, "testdata", "names.yaml") {
@@ -36,14 +36,15 @@ func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 	}
 }
 
-func TestAMessageForOneQueueOfATopicNamesIt(t *testing.T) {
+func TestAMessageForOneQueueOfASharedTopicNamesTheQueue(t *testing.T) {
 	t.Parallel()
 	bound := catalog.Queue{ID: "q", SharedTopic: "t", Bindings: []routing.Pattern{"a"}}
 	given := map[string]string{"event_id": "e1"}
 	require.Equal(t, map[string]string{"event_id": "e1", "queue": "q"}, bound.Addressed(given))
-	require.Equal(t, map[string]string{"event_id": "e1"}, given, "what was given stays")
+	require.Equal(t, map[string]string{"event_id": "e1"}, given, "the given attributes are not changed")
 	require.Equal(t, map[string]string{"queue": "q"}, bound.Addressed(nil))
-	require.Equal(t, given, catalog.Queue{ID: "q"}.Addressed(given), "on a topic of its own all is the queue's")
+	require.Equal(t, given, catalog.Queue{ID: "q"}.Addressed(given),
+		"on a topic of its own every message is the queue's")
 	require.True(t, bound.Takes(bound.Addressed(nil)))
 	require.True(t, bound.Filter().Match(bound.Addressed(nil)))
 }
@@ -52,19 +53,19 @@ const day = 24 * time.Hour
 
 // A provider may send again within the floor of the requirements. A dead letter may be replayed
 // on its last day. Both may then wait on the topic for as long as it keeps messages.
-func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
+func TestARecordOutlivesEveryRedeliveryAndReplay(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	for _, q := range c.Queues {
 		if !q.Remembers() {
-			require.Equal(t, "analytics-track", q.ID, "only there is losing, or doubling, some accepted")
+			require.Equal(t, "analytics-track", q.ID, "the only queue where loss and duplicates are acceptable")
 			continue
 		}
 		require.GreaterOrEqual(t, q.RememberFor, q.MessageRetention+q.DeadLetter.Retention+3*day, q.ID)
 	}
 }
 
-// What the broker's waits are not, the worker keeps.
+// The worker keeps waits that the broker cannot.
 func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, test := range filetest.YAML[[]struct {
@@ -93,7 +94,7 @@ func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) 
 }
 
 // The printed form of two catalogs is compared whole, for Terraform and people read it: what their queues
-// leave open comes from the defaults, and what follows from a queue stands beside it.
+// leave open comes from the defaults, and derived names stand beside each queue.
 func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{small, crooked} {
@@ -129,9 +130,9 @@ func TestAMistakeInADefaultIsNotRepeatedForEveryQueue(t *testing.T) {
 			_, err := c.With(map[string]string{"queues.yaml": strings.Join(lines, "\n")})
 			mistakes := catalog.Mistakes(err)
 			if !slices.ContainsFunc(mistakes, func(m *catalog.Mistake) bool { return m.Line == i+1 }) {
-				continue // by itself it is as good as the value that stands there
+				continue // alone it is as valid as the value that it replaces
 			}
-			// with what other settings then contradict
+			// with the settings that then contradict it
 			require.LessOrEqual(t, len(mistakes), 5, "%s\n%v", lines[i], err)
 			mutated++
 		}
@@ -161,7 +162,7 @@ func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 	}
 }
 
-func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
+func TestEmitsToFindsTheQueueOfAHandlersEmissions(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	queue, ok := c.EmitsTo("subscriptions.record")
@@ -170,15 +171,15 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")
-	require.False(t, ok, "it tells a topic, and no queue")
+	require.False(t, ok, "it emits to a topic, and to no queue")
 }
 
-func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
+func TestTheShippedNumbersOfUsageAreThoseOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	require.Equal(t, 72*time.Hour, c.Usage.Grace,
 		"ingestion-topology.md 6.4: covers worst-case weekend retry windows")
-	require.Equal(t, 300*time.Second, c.Usage.Ahead, "what a webhook's time may be off")
+	require.Equal(t, 300*time.Second, c.Usage.Ahead, "the tolerance of a webhook's time")
 	require.Equal(t, []int64{80, 100}, c.Usage.Thresholds, "near the quota, and at it")
 	for name, meter := range c.Usage.Meters {
 		require.NotEmpty(t, meter.Description, name)
@@ -188,7 +189,7 @@ func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 	}
 }
 
-func TestAQuotaIsThatOfThePlanElseThatOfTheMeter(t *testing.T) {
+func TestAPlansQuotaReplacesThatOfTheMeter(t *testing.T) {
 	t.Parallel()
 	u := catalog.Usage{Meters: map[string]catalog.Meter{
 		"calls": {Quota: 10, Plans: map[string]int64{"large": 100, "free": 0}},
@@ -209,7 +210,7 @@ func TestAQuotaIsThatOfThePlanElseThatOfTheMeter(t *testing.T) {
 	}
 }
 
-func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *testing.T) {
+func TestMissingFilesMeanBuiltInLimitsAndNoQuotaRuleOrNotification(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
 	c := from(t, small)
@@ -217,7 +218,7 @@ func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *te
 	c.Usage.Meters = shipped.Usage.Meters
 	require.Equal(t, shipped.Usage, c.Usage)
 	require.Empty(t, c.Notifications)
-	require.Equal(t, catalog.DeadLetterUnmapped, c.Journal.Unmapped, "what cannot be posted is kept")
+	require.Equal(t, catalog.DeadLetterUnmapped, c.Journal.Unmapped, "an event that cannot be posted is kept")
 	_, ok := c.Journal.Rule("billing.invoice.paid")
 	require.False(t, ok)
 }
@@ -255,8 +256,8 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	}}, rule)
 }
 
-// The waits of what undoes another event last longer than an hour, and are the broker's own.
-func TestWhatUndoesAnEventWaitsAnHourForIt(t *testing.T) {
+// The waits of a reversal last longer than an hour, and are the broker's own.
+func TestAReversalWaitsAnHourForItsEvent(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	q, ok := c.Queue("fis-ingestion")
@@ -273,7 +274,7 @@ func TestWhatUndoesAnEventWaitsAnHourForIt(t *testing.T) {
 	require.True(t, q.BrokerKeepsTime())
 }
 
-func TestWhatAQueueSaysOfItselfHasItsNumbers(t *testing.T) {
+func TestTheSentencesAboutAQueueHaveItsNumbers(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	for id, numbers := range map[string][]string{

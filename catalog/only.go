@@ -92,14 +92,14 @@ func (c *Catalog) Pools() (names []string) {
 }
 
 // tasks are the names of the pool of the tasks: in the files, and for the deployment.
-type tasks struct{ declared, asked string }
+type tasks struct{ declared, chosen string }
 
 // ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, else the files'
 // tasks_pool, else the only one. Where several run, one must be named: a new pool must not move the tasks.
 func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	named, runs := cmp.Or(pool, c.tasks.declared), c.Pools()
 	all, decided := strings.Join(runs, ", "), *c
-	decided.tasks.asked = pool
+	decided.tasks.chosen = pool
 	switch {
 	case slices.Contains(runs, named):
 		decided.TasksPool = named
@@ -212,10 +212,10 @@ func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 		return nil, err
 	}
 	narrowed, err := replaced.Only(c.only)
-	if err != nil || c.tasks.asked == "" {
+	if err != nil || c.tasks.chosen == "" {
 		return narrowed, err
 	}
-	return narrowed.ForTasks(c.tasks.asked)
+	return narrowed.ForTasks(c.tasks.chosen)
 }
 
 type overlaid struct {

@@ -175,7 +175,7 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 }
 
 // A queue's name that is typed a second time is a name that a change of the catalog
-// does not reach. Code asks the catalog; tests and docs may show names.
+// does not reach. Code reads the catalog; tests and docs may show names.
 func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")

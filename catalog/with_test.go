@@ -39,7 +39,7 @@ func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	require.Equal(t, other.Products, again.Products, "files that were replaced before stay replaced")
 }
 
-func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
+func TestInvalidReplacementFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
 	for name, test := range map[string]struct {
@@ -58,7 +58,7 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 			"products.yaml:1: product hat: points: must be 1 to 1000000000",
 		},
 		"a catalog of no files": {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
-		"a queue that is gone by now": {
+		"a topic that a queue still names": {
 			mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{
 				"topics.yaml": "topics: []\n",
 			}, ": queue orders-process: topic: no shared topic has the id orders",
@@ -73,7 +73,7 @@ func mustOnly(t *testing.T, c *catalog.Catalog, names ...string) *catalog.Catalo
 	return filetest.Must(c.Only(names))(t)
 }
 
-func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
+func TestTheHashDependsOnTheFilesAlone(t *testing.T) {
 	t.Parallel()
 	built := from(t, "")
 	require.Regexp(t, `^[0-9a-f]{8}$`, built.Hash())
@@ -81,12 +81,12 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	copied := from(t, folder)
 	require.Equal(t, built.Hash(), copied.Hash())
 	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(),
-		"what runs is no part of it")
+		"the queues that run do not change it")
 	same := filetest.Must(copied.With(map[string]string{"products.yaml": "products: {}\n"}))(t)
 	require.NotEqual(t, built.Hash(), same.Hash())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "products.yaml"), []byte("products: {}\n"), 0o600))
 	require.Equal(t, built.Hash(), copied.Hash(),
-		"the hash is of what was loaded, not of what stands there since")
+		"it is of the loaded files, not of later versions")
 	changed := from(t, folder)
 	require.Equal(t, same.Hash(), changed.Hash())
 	require.Empty(t, (&catalog.Catalog{}).Hash())
@@ -175,17 +175,17 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 	require.NotEmpty(t, shipped.Sources[catalog.Producers].Events)
 	require.True(t, slices.ContainsFunc(shipped.Queues, func(q catalog.Queue) bool {
 		return q.Enabled && q.Pool == shipped.TasksPool && q.MinInstances > 0
-	}), "alarms meet no cold start")
+	}), "alarms need no cold start")
 }
 
 func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string][]string{
-		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"},
-		"[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
+		"[reminders]": {"seat-feed"}, "[bookings]": {"seat-feed", "bookings"},
+		"[reminders, bookings]": {"seat-feed", "bookings"}, "[]": {"seat-feed"},
 	} {
-		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-news]",
-			"emits: [seat-news]\n        emits_if_run: "+list))
+		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-feed]",
+			"emits: [seat-feed]\n        emits_if_run: "+list))
 		require.Equal(t, want, c.EmitsOf("seats.free"), list)
 	}
 }

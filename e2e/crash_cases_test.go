@@ -56,7 +56,7 @@ var crashCases = []crashCase{
 	{"a dead letter is stored, and not acknowledged", points(at.DeadLetterKept), unknown, "", "", ""},
 
 	{"a payment event and its message are not committed", points(at.TxCommit), renewed, "- -", "", ""},
-	{"a message is committed, and its worker gone", points(at.TxCommitted), renewed, noUpdate, "", ""},
+	{"a message is committed, and its worker dies", points(at.TxCommitted), renewed, noUpdate, "", ""},
 	{"a message is about to be published", points(at.OutboxPublish), renewed, noUpdate, "", ""},
 	{"a message is published, and still in the outbox", points(at.OutboxPublished), renewed, "", "", ""},
 	{"a message is published and removed", points(at.OutboxRemoved), renewed, "", "", ""},
@@ -244,7 +244,7 @@ func (s *crashed) undelivered(t *testing.T, sample string) {
 	s.requireCounts(t, 2, 0, 1, 1)
 }
 
-// orphaned: the worker of an update has died, the broker has dropped its message, and a sweep republishes it.
+// orphaned: the worker of an update dies, the broker drops its message, and a sweep republishes it.
 func orphaned(t *testing.T, s *crashed) {
 	s.accepted(t, s.sample(samples.SubscriptionRenewed, s.event))
 	s.awaitDeath(t)
@@ -283,10 +283,10 @@ func sealed(t *testing.T, s *crashed) {
 		post()
 		post()
 		_, err := s.task(t.Context(), "seal-journal")
-		require.Error(t, err, "the worker is gone without an answer")
+		require.Error(t, err, "the worker dies without an answer")
 		s.awaitDeath(t)
 		s.startWorker(t)
-		require.Len(t, s.leaves(t), want, "the seal is there as a whole, or nothing of it")
+		require.Len(t, s.leaves(t), want, "the whole seal is stored, or nothing of it")
 	}
 	post()
 	for range 2 { // the second time there is nothing left to seal
@@ -295,7 +295,7 @@ func sealed(t *testing.T, s *crashed) {
 	leaves := s.leaves(t)
 	require.Len(t, leaves, int(posted))
 	for _, doc := range s.documents(t, ledger.Entries) {
-		require.Len(t, leaves[doc.Key.ID], 1, "one place under one seal")
+		require.Len(t, leaves[doc.Key.ID], 1, "an entry has one position, under one seal")
 	}
 	require.Regexp(t, `SEALS +2\nSEALED ENTRIES +5\nENTRIES WITHOUT A SEAL +0\n(.*\n)*The books verify: `+
 		`nothing was found\.`, s.terminal(t, "ledger", "verify"))

@@ -191,7 +191,7 @@ func TestAKilledDevContinues(t *testing.T) {
 		}
 		return !leased && total(statuses) >= total(want)
 	}, 3*time.Minute, pollInterval)
-	require.Equal(t, want, statuses, "nothing is lost, and nothing is done under a second id")
+	require.Equal(t, want, statuses, "no event is lost, and none has a second id")
 	var got ledger.Holding
 	dev.ask(t, http.MethodGet, "/v1/ops/accounts/"+string(ledger.UserPoints(samples.UID)), nil, &got)
 	require.Equal(t, []int{0, 2}, []int{int(got.Balance), len(got.Entries)}, "credited and refunded once")

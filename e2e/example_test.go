@@ -71,7 +71,7 @@ func exampleLines(t *testing.T) map[string]string {
 
 // It follows the page in a copy of the tree, and has the program check it: its one line registers the handler
 // for the check and for the worker.
-func TestTheWorkedExampleWorksAsItIsWritten(t *testing.T) {
+func TestTheExampleOfThePageCompilesAndIsRegistered(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // it compiles a tree of its own
 	tree := t.TempDir()
@@ -102,7 +102,7 @@ func TestTheWorkedExampleWorksAsItIsWritten(t *testing.T) {
 	require.NoError(t, err, said)
 }
 
-func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
+func TestTheExamplesQueueHandlesItsEventsOnce(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, loaded(t, addedTo(t, exampleLines(t))), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
@@ -158,7 +158,7 @@ const (
 `
 )
 
-func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
+func TestAQueueThatPostsNeedsCatalogLinesAlone(t *testing.T) {
 	t.Parallel()
 	const mailerSecret = "the-mailers-secret-of-more-than-24-bytes"
 	secrets := []string{mailerSecret}

@@ -105,7 +105,7 @@ func (g *Gate) pump(to, from net.Conn, held int) {
 		if err != nil || !g.passes(held) {
 			break
 		}
-		_, _ = to.Write(buffer[:n]) // if the other side has gone, its own pump ends this one
+		_, _ = to.Write(buffer[:n]) // if the other side has closed, its own pump ends this one
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

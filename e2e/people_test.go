@@ -68,7 +68,7 @@ func TestPeopleAndPushesAreServedByTwoProcesses(t *testing.T) {
 		return op.Done > 0
 	}, patience, pollInterval)
 	first.Kill()
-	require.Less(t, op.Done, int64(4), "it is in the middle")
+	require.Less(t, op.Done, int64(4), "the operation is not finished")
 	require.NoError(t, ran.Wait())
 	people()
 	for _, o := range buried {

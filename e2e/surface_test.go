@@ -233,7 +233,7 @@ func (r *surface) lines() {
 		if event = r.text(event); event == "" {
 			others[fmt.Sprint(shown)] = shown
 		} else if !slices.ContainsFunc(of[event], same) {
-			of[event] = append(of[event], shown) // once, whatever the number of attempts
+			of[event] = append(of[event], shown) // once for any number of attempts
 		}
 	}
 	for _, event := range slices.Sorted(maps.Keys(of)) {

@@ -99,7 +99,7 @@ func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "Server started", (*Process).greets, "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
-// greets asks for /, which the emulator answers.
+// greets requests /, which the emulator answers.
 func (p *Process) greets(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
 	if err != nil {

@@ -47,7 +47,7 @@ func parent() int {
 func installed(t *testing.T) emulator.SDK {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out: it starts emulators of its own; those of the other suites are started by the same code")
+		t.Skip("left out: it starts emulators of its own; other suites start theirs by the same code")
 	}
 	sdk, err := emulator.Find()
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
@@ -71,7 +71,7 @@ func TestBothEmulatorsStartAnswerAndEndWithStop(t *testing.T) {
 	for _, p := range []*emulator.Process{pubsub, firestore} {
 		require.NoError(t, dial(t.Context(), p.Addr()))
 		require.NoError(t, p.Stop())
-		require.NoError(t, p.Stop(), "stopping twice is fine")
+		require.NoError(t, p.Stop(), "a second Stop does nothing")
 		require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
 	}
 }

@@ -192,12 +192,12 @@ func (c checked) Notes() (notes []string) {
 type diagnosis struct {
 	Healthy  bool              `json:"healthy" show:"Healthy"`
 	Findings []finding.Finding `json:"findings"`
-	// Unread is what could not be looked at. An installation is not healthy as long as there is any.
+	// Unread is what could not be read. An installation is not healthy as long as there is any.
 	Unread []finding.Unread `json:"unread" show:"Not looked at"`
-	// LeftOut is what was not to be looked at, and why.
+	// LeftOut is what the doctor did not have to read, and why.
 	LeftOut string `json:"left_out,omitempty" show:"Left out"`
 	// Paused are the queues that people have paused. PausesUnread is why the service for people could not be
-	// asked.
+	// reached.
 	Paused       []pause.Pause `json:"paused" show:"Paused"`
 	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
@@ -232,21 +232,17 @@ func (p *program) doctor() {
 	command := ofCatalog(p, console.Row{
 		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary " +
 			"through it; fails if anything is wrong",
-		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and " +
-			"who may call them, the\n" +
-			"job of its tasks, and which versions its secrets have, and says what differs from the catalog, what " +
-			"that does, and what\n" +
-			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and " +
-			"subscriptions alone.\n" +
-			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and " +
-			"reads no\n" +
-			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What " +
-			"your account may not\n" +
-			"look at is listed, and is a failure, too. Who paused a queue it asks ops, the service for people.\n\n" +
-			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the " +
-			"worker to its record,\n" +
-			"which stays as long as any other's and which ops shows. That takes WEBHOOK_SIGNING_SECRET, and " +
-			"IAP_TOKEN or OPS_TOKEN.",
+		Help: `Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and
+who may call them, the job of its tasks, and which versions its secrets have, and says what differs from the
+catalog, what that does, and what to do. It also finds what the catalog does not have. With
+PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.
+It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and reads
+no secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your
+account may not look at is listed, and is a failure, too. Who paused a queue is read from ops.
+
+With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to
+its record, which stays as long as any other's and which ops shows. That takes WEBHOOK_SIGNING_SECRET, and
+IAP_TOKEN or OPS_TOKEN.`,
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
@@ -284,7 +280,7 @@ const (
 	canaryTimeout = 2 * time.Minute
 )
 
-// examine compares what there is with the catalog. Where the service for people cannot be asked, the pauses
+// examine compares what there is with the catalog. Where the service for people cannot be reached, the pauses
 // are unknown.
 func (p *program) examine(
 	ctx context.Context, c *catalog.Catalog, of doctorFlags,

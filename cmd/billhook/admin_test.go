@@ -73,8 +73,8 @@ func shipped(t *testing.T, file string, change func(text string) string) string 
 	return folder
 }
 
-// What the loader refuses hides nothing of what a worker would refuse.
-func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
+// Mistakes of the loader do not hide those that a worker would refuse.
+func TestCatalogCheckReportsAllMistakesTogether(t *testing.T) {
 	t.Parallel()
 	folder := shipped(t, "queues.yaml", func(text string) string {
 		return strings.NewReplacer("name: orders.ship", "name: orders.send", "name: webhooks.deliver",
@@ -102,8 +102,8 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	}, mistakes)
 }
 
-// An upgrade of seats is handled by a type of Go that has none, and posted with them.
-func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
+// The Go type that handles an upgrade has no seats; the posted upgrade has them.
+func TestCatalogCheckAcceptsMembersMissingFromAHandlersType(t *testing.T) {
 	t.Parallel()
 	folder := shipped(t, "messages.yaml", func(text string) string {
 		return strings.Replace(text, "# The data of messages.\n",
@@ -113,7 +113,7 @@ func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(check(t, "", folder)))
 }
 
-// Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
+// If any line of a catalog is missing, the check reports mistakes in its files, or none.
 func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	t.Parallel()
 	step := map[bool]int{true: 37, false: 5}[testing.Short()]
@@ -137,7 +137,7 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	}
 }
 
-// The page's file and sample are all that a new provider takes.
+// A new provider needs the page's file and sample, and nothing else.
 func TestAProviderIsAddedByFollowingItsPage(t *testing.T) {
 	t.Parallel()
 	page := filetest.Read(t, "../../docs/start/first-provider.md")
@@ -168,8 +168,8 @@ func TestAProviderIsAddedByFollowingItsPage(t *testing.T) {
 	succeeds(t, set, "admin", "catalog", "check")
 }
 
-// serveIngest serves an ingest that takes everything but what says "refuse". It returns its address, and how
-// many messages it has taken.
+// serveIngest serves an ingest that accepts every message without the word "refuse". It returns its address,
+// and how many messages it has accepted.
 func serveIngest(t *testing.T) (address string, taken *int) {
 	t.Helper()
 	taken = new(int)
@@ -191,7 +191,7 @@ func serveIngest(t *testing.T) (address string, taken *int) {
 	return address, taken
 }
 
-func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
+func TestAnImportShowsAPreviewAsksMovesAndListsRefusals(t *testing.T) {
 	t.Parallel()
 	do, from := importertest.Redis(t)
 	for i := range 3 {

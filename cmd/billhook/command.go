@@ -22,8 +22,8 @@ import (
 //go:embed help.txt
 var help string
 
-// asked is the operation of a command.
-type asked struct {
+// invocation is a use of the command of an operation.
+type invocation struct {
 	console.Operation
 	*program
 
@@ -59,7 +59,7 @@ func (p *program) parts(o console.Operation) (parts []console.Field) {
 
 // operation adds the command that calls an operation of the worker and prints its answer.
 func (p *program) operation(o console.Operation) {
-	command, a := p.command(o, func(ctx context.Context, a *asked) error {
+	command, a := p.command(o, func(ctx context.Context, a *invocation) error {
 		switch {
 		case o.List:
 			return a.watch(ctx)
@@ -91,7 +91,7 @@ func own[Flags, Answer any](
 		answer, failed = do(ctx, flags)
 		return answer, nil
 	})
-	command, _ := p.command(o, func(ctx context.Context, a *asked) error {
+	command, _ := p.command(o, func(ctx context.Context, a *invocation) error {
 		in, err := a.input(o, nil)
 		if err != nil {
 			return err
@@ -124,9 +124,9 @@ func ofCatalog[Flags, Answer any](
 // command adds a command with the fields of an operation: those of the path are arguments, all others flags.
 // It adds the nouns of its name where they are missing.
 func (p *program) command(
-	o console.Operation, run func(ctx context.Context, a *asked) error,
-) (*cobra.Command, *asked) {
-	a := &asked{Operation: o, program: p, given: map[string]string{}}
+	o console.Operation, run func(ctx context.Context, a *invocation) error,
+) (*cobra.Command, *invocation) {
+	a := &invocation{Operation: o, program: p, given: map[string]string{}}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
 	_, text, _ := strings.Cut("\n\n"+help, "\n\n# "+o.Name+"\n")
 	text, _, _ = strings.Cut(text, "\n\n# ")

@@ -182,7 +182,7 @@ func (d *devRun) printHints() {
 	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n", samples.Provider)
 	d.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
 	d.printf("\nHave a service that it calls forget its answer, and see the deliveries to it:\n\n")
-	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", stack.ServiceURL)
+	d.printf("  curl -s %s/behave -d '{\"mode\":\"forget\",\"times\":1}'\n", stack.ServiceURL)
 	d.printf("  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL)
 }
 

@@ -39,7 +39,7 @@ func canaryThrough(
 	return p.canary(ctx, catalogtest.Shipped())
 }
 
-func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
+func TestTheCanaryReportsWhereItIsLost(t *testing.T) {
 	t.Parallel()
 	c, secrets := catalogtest.Shipped(), map[string][]string{}
 	for name := range c.Sources {
@@ -68,7 +68,7 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 		"the worker has not handled it: ": {
 			map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL,
 		},
-		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
+		"the worker has not handled it: waited too long: call the worker": {nil, stack.WebhookURL, nobody},
 	} {
 		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
 		require.ErrorContains(t, err, want)
@@ -110,8 +110,8 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
 }
 
-// One resource that cannot be made hides nothing of the others.
-func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
+// A resource that cannot be created does not hide the others.
+func TestProvisionReportsTheOutcomeOfEachResource(t *testing.T) {
 	t.Parallel()
 	environment := emulated(t)
 	environment["QUEUES"] = "paynow-events,pay-subscription-update"
@@ -133,7 +133,7 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	require.Contains(t, printed, "paynow-events-push")
 }
 
-// denied answers 403 to what goes to a host, and to one whose path has the word.
+// denied answers 403 to the requests to a host whose path has the word.
 type denied struct {
 	host, word string
 	next       http.RoundTripper
@@ -148,14 +148,14 @@ func (d denied) RoundTrip(request *http.Request) (*http.Response, error) {
 	return d.next.RoundTrip(request)
 }
 
-func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
+func TestTheDoctorListsWhatItMayNotReadAndFails(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	whole := i.Snapshot()
 	webhook, worker := "service billhook-webhook", "who may call service billhook-worker-"+i.catalog.TasksPool
 	for permission, test := range map[string]struct {
 		host, word string
-		want       []string // some of what is not looked at
+		want       []string // some of the resources that are not read
 	}{
 		"run.services.get": {
 			"run", "/services/", []string{webhook, "service billhook-worker-" + i.catalog.TasksPool},
@@ -172,7 +172,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		},
 	} {
 		i.Restore(whole)
-		if test.host == "cloudresourcemanager" { // it is asked where a grant is missing
+		if test.host == "cloudresourcemanager" { // it is called where a grant is missing
 			i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker",
 				"serviceAccount:"+emailOf("push-"+i.catalog.TasksPool))
 		}
@@ -197,7 +197,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 	}
 }
 
-func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
+func TestTheDoctorReportsWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	i.Remove(jobsOf + "billhook-tasks")
@@ -207,7 +207,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, []string{"event canary canary_lost"}, foundBy(t, report))
 
-	// Of an installation with another name and addresses of its own, nothing is where it is looked for.
+	// An installation with another name and other addresses is not found where the doctor looks.
 	report, err = i.diagnose(t, "--name", "shop")
 	require.Error(t, err)
 	require.Contains(t, foundBy(t, report), "service shop-webhook webhook_missing")
@@ -228,7 +228,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
 }
 
-func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
+func TestTheGuideListsThePermissionsThatTheDoctorNeeds(t *testing.T) {
 	t.Parallel()
 	guide := filetest.Read(t, "..", "..", "docs", "start", "first-deployment.md")
 	named := regexp.MustCompile(

@@ -26,7 +26,7 @@ import (
 func several(f console.Field) bool { return f.Type.Kind() == reflect.Slice }
 
 // flag adds the flag of a field.
-func (a *asked) flag(command *cobra.Command, f console.Field) {
+func (a *invocation) flag(command *cobra.Command, f console.Field) {
 	add := command.Flags().FuncP
 	if f.Type.Kind() == reflect.Bool {
 		add = command.Flags().BoolFuncP
@@ -58,7 +58,7 @@ func name(f console.Field) string {
 func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
 
 // input are the command's arguments and flags as the operation takes them.
-func (a *asked) input(o console.Operation, expected any) (console.Input, error) {
+func (a *invocation) input(o console.Operation, expected any) (console.Input, error) {
 	args, unread := a.args, error(nil)
 	in, err := o.Input(func(f console.Field) (text string, given bool) {
 		switch {

@@ -114,7 +114,7 @@ type report struct{ importer.Report }
 func (r report) Notes() []string {
 	notes := []string{fmt.Sprintf("Moved: %s", deadletters.Counts(r.Queues))}
 	if r.Unknown > 0 {
-		const again = "%d were on their way and stay claimed; the next import sends them under the same event ids."
+		const again = "%d may have been sent and stay claimed; the next import sends them under the same event ids."
 		notes = append(notes, fmt.Sprintf(again, r.Unknown))
 	}
 	if r.Refused > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -149,94 +150,115 @@ func foundBy(t *testing.T, d diagnosis) (found []string) {
 	return found
 }
 
+// setIn is a fault: another value of a field of a resource, or of a document inside it if inner names one.
+func (i *installedIn) setIn(key, inner, field string, value any) func() {
+	return func() {
+		i.change(key, func(d cloudtest.Document) {
+			if inner != "" {
+				d = d[inner].(cloudtest.Document)
+			}
+			d[field] = value
+		})
+	}
+}
+
+func (i *installedIn) set(key, field string, value any) func() { return i.setIn(key, "", field, value) }
+
+func (i *installedIn) remove(key string) func() { return func() { i.Remove(key) } }
+
+func (i *installedIn) put(key string, d cloudtest.Document) func() { return func() { i.Put(key, d) } }
+
+func (i *installedIn) invoke(service, member string) func() {
+	return func() { i.Grant(runOf+service, "roles/run.invoker", member) }
+}
+
+func (i *installedIn) revoke(key, role, member string) func() {
+	return func() {
+		i.Revoke(key, role, member)
+	}
+}
+
 // plants are faults of an installation by what is found, each with what there is in place of what should be.
 // The other differences of topics and subscriptions are a table of the package pubsub.
 func plants(i *installedIn) map[string]planted {
+	all := i.plantsInServices()
+	maps.Copy(all, i.plantsElsewhere())
+	return all
+}
+
+func (i *installedIn) plantsInServices() map[string]planted {
 	q, _ := i.catalog.HandledBy("points.credit")
-	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-tasks"
-	secret, projects := "secret billhook-of-all", "projects/"+cloudtest.Project
-	set := func(key, field string, value any) func() {
-		return func() { i.change(key, func(d cloudtest.Document) { d[field] = value }) }
-	}
-	in := func(key, inner, field string, value any) func() {
-		return func() { i.change(key, func(d cloudtest.Document) { d[inner].(cloudtest.Document)[field] = value }) }
-	}
-	put := func(key string, d cloudtest.Document) func() { return func() { i.Put(key, d) } }
-	revoke := func(key, role, account string) func() {
-		return func() { i.Revoke(key, role, "serviceAccount:"+account) }
-	}
-	ours := cloudtest.Document{"app": "billhook"}
+	worker, workerAt := "service billhook-worker-"+q.Pool, runOf+"billhook-worker-"+q.Pool
+	const webhook, ops, opsAt = "service billhook-webhook", "service billhook-ops", runOf + "billhook-ops"
+	const webhookAt, invoker = runOf + "billhook-webhook", "roles/run.invoker"
 	failed := cloudtest.Document{
 		"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image",
 	}
+	const missing = "CONDITION_FAILED: CONTAINER_MISSING: no such image"
 	return map[string]planted{
-		"subscription " + push + " wrong_endpoint": {
-			in(subscriptionsOf+push, "pushConfig", "pushEndpoint", "https://worker.example/push/x"),
+		webhook + " service_not_ready": {func() {
+			i.set(webhookAt, "terminalCondition", failed)()
+			i.change(webhookAt, func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
+		}, missing},
+		webhook + " webhook_missing":    {i.remove(webhookAt), ""},
+		webhook + " webhook_closed":     {i.set(webhookAt, "invokerIamDisabled", false), "a token is required"},
+		worker + " worker_missing":      {i.remove(workerAt), ""},
+		worker + " service_not_updated": {i.set(workerAt, "terminalCondition", failed), missing},
+		worker + " worker_open":         {i.set(workerAt, "invokerIamDisabled", true), "no token is required"},
+		worker +
+			" worker_open to all": {i.invoke("billhook-worker-"+q.Pool, "allUsers"), invoker + " for allUsers"},
+		worker +
+			" worker_invoker_unknown": {i.invoke("billhook-worker-"+q.Pool, operators), invoker + " for " + operators},
+		worker + " service_serves_others": {i.set(workerAt, "template", nil), "pushes and people"},
+		worker + " audience_refused": {
+			i.set(workerAt, "customAudiences", []any{"https://other.example"}), "https://other.example",
+		},
+		worker + " invoker_grant_missing": {
+			i.revoke(workerAt, invoker, "serviceAccount:"+emailOf("push-"+q.Pool)), "",
+		},
+		ops + " ops_missing":           {i.remove(opsAt), ""},
+		ops + " ops_unproxied":         {i.set(opsAt, "iapEnabled", false), "not behind the proxy"},
+		ops + " service_serves_others": {i.set(opsAt, "template", nil), "pushes and people"},
+		ops + " proxy_grant_missing":   {i.revoke(opsAt, invoker, "serviceAccount:"+cloudtest.ProxyAgent), ""},
+		ops + " ops_without_people": {
+			i.revoke(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators), "",
+		},
+	}
+}
+
+func (i *installedIn) plantsElsewhere() map[string]planted {
+	q, _ := i.catalog.HandledBy("points.credit")
+	subscription, subscriptionAt := "subscription "+q.PushSubscription(), subscriptionsOf+q.PushSubscription()
+	const job, jobAt, versionAt = "job billhook-tasks", jobsOf + "billhook-tasks",
+		secretsAt + "billhook-of-all/versions/1"
+	const project = "projects/" + cloudtest.Project
+	return map[string]planted{
+		subscription + " wrong_endpoint": {
+			i.setIn(subscriptionAt, "pushConfig", "pushEndpoint", "https://worker.example/push/x"),
 			"https://worker.example/push/x",
 		},
-		"subscription copies foreign_subscription": {put(subscriptionsOf+"copies", cloudtest.Document{
-			"name": projects + "/subscriptions/copies", "topic": projects + "/topics/" + q.Topic(),
+		"subscription copies foreign_subscription": {i.put(subscriptionsOf+"copies", cloudtest.Document{
+			"name": project + "/subscriptions/copies", "topic": project + "/topics/" + q.Topic(),
 		}), "of topic " + q.Topic() + ", without an endpoint"},
-		"service billhook-webhook service_not_ready": {func() {
-			set(runOf+"billhook-webhook", "terminalCondition", failed)()
-			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
-		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service billhook-webhook webhook_missing": {func() { i.Remove(runOf + "billhook-webhook") }, ""},
-		"service billhook-webhook webhook_closed": {
-			set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is required",
+		job + " job_missing": {i.remove(jobAt), ""},
+		job + " job_paused":  {i.set(jobAt, "state", "PAUSED"), "PAUSED"},
+		job + " job_wrong_address": {
+			i.setIn(jobAt, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x",
 		},
-		"service " + worker + " worker_missing": {func() { i.Remove(runOf + worker) }, ""},
-		"service " + worker + " service_not_updated": {
-			set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image",
+		job + " job_wrong_address by a method": {
+			i.setIn(jobAt, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + tasks.Path,
 		},
-		"service " + worker +
-			" worker_open": {set(runOf+worker, "invokerIamDisabled", true), "no token is required"},
-		"service " + worker + " worker_open to all": {
-			func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers",
+		job + " job_wrong_token": {i.setIn(jobAt, "httpTarget", "oidcToken", nil), "no account for no audience"},
+		"secret billhook-of-all secret_version_unusable": {
+			i.set(versionAt, "state", "DISABLED"), "version 1 is DISABLED",
 		},
-		"service " + worker + " worker_invoker_unknown": {
-			func() { i.Grant(runOf+worker, "roles/run.invoker", operators) }, "roles/run.invoker for " + operators,
+		"secret billhook-of-all secret_version_unusable, as none is": {
+			i.remove(versionAt), "there is no version 1",
 		},
-		"service " + worker + " service_serves_others": {set(runOf+worker, "template", nil), "pushes and people"},
-		"service billhook-ops ops_missing":             {func() { i.Remove(runOf + "billhook-ops") }, ""},
-		"service billhook-ops ops_unproxied": {
-			set(runOf+"billhook-ops", "iapEnabled", false), "not behind the proxy",
-		},
-		"service billhook-ops service_serves_others": {
-			set(runOf+"billhook-ops", "template", nil), "pushes and people",
-		},
-		"service billhook-ops proxy_grant_missing": {
-			revoke(runOf+"billhook-ops", "roles/run.invoker", cloudtest.ProxyAgent), "",
-		},
-		"service billhook-ops ops_without_people": {
-			func() { i.Revoke(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators) }, "",
-		},
-		"service " + worker + " audience_refused": {
-			set(runOf+worker, "customAudiences", []any{"https://other.example"}), "https://other.example",
-		},
-		"service " + worker +
-			" invoker_grant_missing": {revoke(runOf+worker, "roles/run.invoker", emailOf("push-"+q.Pool)), ""},
-		"job " + job + " job_missing": {func() { i.Remove(jobsOf + job) }, ""},
-		"job " + job + " job_paused":  {set(jobsOf+job, "state", "PAUSED"), "PAUSED"},
-		"job " + job + " job_wrong_address": {
-			in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x",
-		},
-		"job " + job + " job_wrong_address by a method": {
-			in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + tasks.Path,
-		},
-		"job " + job + " job_wrong_token": {
-			in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience",
-		},
-		secret + " secret_version_unusable": {
-			set(secretsAt+"billhook-of-all/versions/1", "state", "DISABLED"), "version 1 is DISABLED",
-		},
-		secret + " secret_version_unusable, as none is": {
-			func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "there is no version 1",
-		},
-		"secret billhook-new secret_without_version": {
-			put(secretsAt+"billhook-new",
-				cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": ours}), "",
-		},
+		"secret billhook-new secret_without_version": {i.put(secretsAt+"billhook-new", cloudtest.Document{
+			"name":   "projects/" + cloudtest.Number + "/secrets/billhook-new",
+			"labels": cloudtest.Document{"app": "billhook"},
+		}), ""},
 	}
 }
 

@@ -87,7 +87,7 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 	return p
 }
 
-// step is a command, what a person types when asked, and what is printed, or how the command fails. Texts
+// step is a command, a person's answer to its question, and what is printed, or how the command fails. Texts
 // with … between them are printed one after the other.
 type step struct{ line, typed, want, fails string }
 

@@ -129,7 +129,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 
 	out := d.says(t, "journal ls --period 2026-03 --account revenue -o csv --limit 0")
 	rows := filetest.Must(csv.NewReader(strings.NewReader(out)).ReadAll())(t)
-	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
+	require.Len(t, rows, 1+2*232, "a row for each line of the entries with the account")
 
 	out = d.says(t, "accounts statement revenue --period 2026-03 -o json")
 	whole := filetest.JSON[journal.Statement](t, out)
@@ -154,7 +154,7 @@ func TestTheBooksAreVerifiedAndEachFindingIsNamed(t *testing.T) {
 		"{seal}", seal.ID("default", 1), "{entry}", id, "{unsealed}", unsealed.ID,
 	}
 	play(t, onPlace, d.server, walk(t, "the books verify", names...))
-	// The same books, sealed on another day: only the kept seals show it.
+	// The same books sealed on another day differ from the kept seals alone.
 	other := openBooks(t, 13)
 	spoiled := strings.Replace(filetest.Read(t, d.file("kept")), "11900", "11901", 1)
 	require.NoError(t, os.WriteFile(d.file("spoiled"), []byte(spoiled), 0o600))

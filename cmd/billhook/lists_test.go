@@ -53,9 +53,11 @@ CREATED               QUEUE                  EVENT                              
 2026-11-22T12:05:03Z  orders-process         order-7                               größer    -
 Left out: TYPE, ATTEMPTS. See all with --wide.
 `, "\n"+printed(98, false, jobs...))
-	require.Contains(t, printed(110, false, jobs...), "Left out: TYPE.", "no more than it must")
-	require.Contains(t, printed(200, false, jobs...), "RESULT    WHY\n", "nothing, where there is room")
-	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...), "and nothing with --wide")
+	require.Contains(t, printed(110, false, jobs...), "Left out: TYPE.", "it leaves out no more than it must")
+	require.Contains(t, printed(200, false, jobs...), "RESULT    WHY\n",
+		"it leaves out nothing where there is room")
+	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...),
+		"it leaves out nothing with --wide")
 }
 
 func TestAListIsPrintedInEachFormAndRepeated(t *testing.T) {
@@ -107,7 +109,7 @@ func TestACommandNamesThePageOfReasonsOnce(t *testing.T) {
 }
 
 // A narrow table leaves columns out, and shortens the first one only where it is an id.
-func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
+func TestAFirstColumnIsShortenedOnlyIfItIsAnID(t *testing.T) {
 	t.Parallel()
 	for _, o := range known().Operations {
 		columns := slices.DeleteFunc(slices.Clone(o.Columns), func(c console.Column) bool { return c.Detail })
@@ -144,12 +146,12 @@ const (
 )
 
 // tailed is what a tail prints while a worker gives these answers, or statuses of three digits, and the
-// addresses that it asks.
-func tailed(t *testing.T, answers []string, args ...string) (printed string, asked []string, err error) {
+// addresses that it requests.
+func tailed(t *testing.T, answers []string, args ...string) (printed string, requested []string, err error) {
 	t.Helper()
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := answers[len(asked)]
-		if asked = append(asked, r.URL.RequestURI()); len(answer) > 3 {
+		answer := answers[len(requested)]
+		if requested = append(requested, r.URL.RequestURI()); len(answer) > 3 {
 			_, _ = io.WriteString(w, answer)
 			return
 		}
@@ -162,7 +164,7 @@ func tailed(t *testing.T, answers []string, args ...string) (printed string, ask
 	p := programOf(t, map[string]string{"BILLHOOK_SERVER": worker}, &out)
 	p.after = func(every time.Duration) <-chan time.Time {
 		require.Equal(t, tailEvery, every)
-		if len(asked) == len(answers) {
+		if len(requested) == len(answers) {
 			stop()
 			return nil
 		}
@@ -171,7 +173,7 @@ func tailed(t *testing.T, answers []string, args ...string) (printed string, ask
 		return over
 	}
 	err = p.execute(ctx, append([]string{"events", "tail"}, args...))
-	return out.String(), asked, err
+	return out.String(), requested, err
 }
 
 // page is a list, the newest event first.
@@ -182,7 +184,7 @@ func page(next string, lines ...string) string {
 func TestATailPrintsNewAndChangedEvents(t *testing.T) {
 	t.Parallel()
 	answers := []string{page("", came), "503", "429", page("", strange, went), page("more", later), page("")}
-	out, asked := filetest.Both(tailed(t, answers, "--queue", "orders"))(t)
+	out, requested := filetest.Both(tailed(t, answers, "--queue", "orders"))(t)
 	out = strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " ")
 	require.Equal(t, `2026-03-02T10:15:00Z orders e1 order.paid PROCESSING
 The worker cannot be asked: It says so. (refused)
@@ -192,7 +194,7 @@ The worker cannot be asked: It says so. (refused)
 More has come in than is shown here; see: bin/billhook events ls
 2026-03-02T10:20:00Z orders e3 order.paid COMPLETED
 `, strings.ReplaceAll(out, " \n", "\n"))
-	require.Equal(t, slices.Repeat([]string{"/v1/ops/events?queue=orders"}, 6), asked)
+	require.Equal(t, slices.Repeat([]string{"/v1/ops/events?queue=orders"}, 6), requested)
 
 	out, _ = filetest.Both(tailed(t, answers, "--json"))(t)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -203,8 +205,8 @@ More has come in than is shown here; see: bin/billhook events ls
 func TestATailThatIsRefusedEnds(t *testing.T) {
 	t.Parallel()
 	for _, answers := range [][]string{{"400"}, {"403"}, {"503"}, {page("", came), "400"}} {
-		_, asked, err := tailed(t, answers)
+		_, requested, err := tailed(t, answers)
 		require.ErrorContains(t, err, "It says so.")
-		require.Len(t, asked, len(answers))
+		require.Len(t, requested, len(answers))
 	}
 }

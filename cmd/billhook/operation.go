@@ -28,7 +28,7 @@ import (
 )
 
 // watch lists once, or again and again, each time on an empty screen.
-func (a *asked) watch(ctx context.Context) error {
+func (a *invocation) watch(ctx context.Context) error {
 	for {
 		err := a.write(a.out, func() error { return a.list(ctx) })
 		if err != nil || a.every <= 0 {
@@ -45,7 +45,7 @@ func (a *asked) watch(ctx context.Context) error {
 
 // list prints the items of a list, page by page, up to the flag limit, and the notes of the answer. Rows of
 // CSV are printed at once: there may be more than fit in memory.
-func (a *asked) list(ctx context.Context) error {
+func (a *invocation) list(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (p *program) pages(
 }
 
 // print calls the operation, with what it expects of the answer before it, and prints its answer.
-func (a *asked) print(ctx context.Context, expected any) error {
+func (a *invocation) print(ctx context.Context, expected any) error {
 	in, err := a.input(a.Operation, expected)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (a *asked) print(ctx context.Context, expected any) error {
 const followEvery = time.Second
 
 // follow continues what the operation has begun until that has ended, or for as long as --wait says.
-func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
+func (a *invocation) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
 	next, _ := known().Find(a.Follow)
 	show, _ := known().Find(next.Before)
 	limited, cancel := context.WithTimeout(ctx, a.wait)
@@ -177,7 +177,7 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Fo
 
 // change shows the present state, asks, makes the change and prints the new state. It does not ask where
 // there is nothing yet: nothing can be lost.
-func (a *asked) change(ctx context.Context) error {
+func (a *invocation) change(ctx context.Context) error {
 	before, ok := known().Find(a.Before)
 	if !ok {
 		return a.print(ctx, nil)
@@ -245,7 +245,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		status, header, answered, err = exchange(request)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
+		return fmt.Errorf("call the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
 		unknown := fmt.Sprint(status, " ", http.StatusText(status)) // without a problem document
@@ -261,7 +261,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		p.warn("Documents that cannot be read are left out. %s", what)
 	}
 	if err := p.decode(answered, answer); err != nil {
-		return fmt.Errorf("ask the worker: answer: %w", err)
+		return fmt.Errorf("call the worker: answer: %w", err)
 	}
 	return nil
 }
@@ -318,12 +318,11 @@ const tailEvery = 2 * time.Second
 func (p *program) eventsTail() {
 	list, _ := known().Find("events ls")
 	list.Name, list.Summary, list.Help = "events tail", "", ""
-	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
+	p.command(list, func(ctx context.Context, a *invocation) error { return a.tail(ctx) })
 }
 
-// tail prints new and changed events, the oldest first. Once a worker has answered, it is asked again and
-// again.
-func (a *asked) tail(ctx context.Context) error {
+// tail prints new and changed events, the oldest first. It ends by an error only before the first answer.
+func (a *invocation) tail(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
 		return err

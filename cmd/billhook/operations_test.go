@@ -115,7 +115,7 @@ func TestAReplayOfNothingIsNotSent(t *testing.T) {
 	require.Empty(t, worker.bodies["/dead-letters/replay"])
 }
 
-func TestTheSecondPersonSeesThePreviewAndConfirms(t *testing.T) {
+func TestTheSecondPersonConfirmsThePreview(t *testing.T) {
 	t.Parallel()
 	worker, server := script(t, map[string][]string{
 		"/dead-letters/preview":    {`{"total":2,"filter":{"queue":"orders"}}`},

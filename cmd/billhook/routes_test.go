@@ -22,7 +22,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// routeOf is the route of the API that a request asks for, such as "GET /v1/ops/orders/{id}"; empty: it is
+// routeOf is the route of the API for a request, such as "GET /v1/ops/orders/{id}"; empty: there is
 // none.
 func routeOf(api chi.Routes, r *http.Request) string {
 	found := chi.NewRouteContext()
@@ -46,33 +46,33 @@ func routes(t *testing.T) (router chi.Router, all []string) {
 	return router, all
 }
 
-// noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.
+// noWhy are the routes that change something without a reason, as in the API's own test.
 var noWhy = []string{
 	"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/try", "POST /v1/ops/endpoints/{id}/test",
 }
 
-// notCalled are the routes that no command asks for, each with the reason.
+// notCalled are the routes that no command calls, each with the reason.
 var notCalled = map[string]string{
 	"POST /v1/ops/cleanup":     "a task does it",
 	"GET /v1/ops/openapi.json": "it is for programs",
 }
 
-// TestEveryRouteHasACommandThatAsksForIt runs every command. Each prints one JSON document, asks for routes
-// that there are, and gives a reason where it changes something.
-func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
+// TestEveryRouteIsCalledByACommand runs every command. Each prints one JSON document, calls routes
+// that exist, and gives a reason where it changes something.
+func TestEveryRouteIsCalledByACommand(t *testing.T) {
 	t.Parallel()
 	api, all := routes(t)
-	var asked sync.Map
+	var called sync.Map
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route := routeOf(api, r)
 		if strings.HasPrefix(r.URL.Path, "/v1/ops/") {
 			assert.NotEmpty(t, route, "the API has no route for %s %s", r.Method, r.URL)
-			asked.Store(route, true)
+			called.Store(route, true)
 			if r.Method != http.MethodGet {
 				var reason struct{ Why string }
 				_ = json.NewDecoder(r.Body).Decode(&reason) // no body has no reason
 				assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "",
-					"%s: either it is given a reason, or noWhy has it", route)
+					"%s: it needs a reason, or an entry in noWhy", route)
 			}
 		}
 		fullWorker(w, r)
@@ -87,9 +87,9 @@ func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
 		})
 	})
 	for _, route := range all {
-		_, is := asked.Load(route)
+		_, is := called.Load(route)
 		require.NotEqual(t, is, notCalled[route] != "",
-			"%s: either a command asks for it, or notCalled says why none does", route)
+			"%s: it needs a command that calls it, or an entry in notCalled", route)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 	api, _ := routes(t)
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route := routeOf(api, r); r.Method != http.MethodGet && route != "" {
-			assert.Contains(t, noWhy, route, "nothing is asked of the API but looks")
+			assert.Contains(t, noWhy, route, "without a reason a command only reads")
 		}
 		fullWorker(w, r)
 	}))
@@ -113,12 +113,12 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 		require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
 	})
 	_, err := say(t, nil, "stock", "set", "mug", "--available", "1", "--why", "  ")
-	require.ErrorContains(t, err, "--why: say why, for the audit", "a blank is none")
+	require.ErrorContains(t, err, "--why: say why, for the audit", "a blank is no reason")
 }
 
-// TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each
-// text, one that clears the screen, turns the direction of the line and begins another.
-func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
+// TestNoCommandPrintsTerminalControls runs every command against a worker whose answers have, as each
+// text, one that clears the screen, reverses the direction of the line and begins another.
+func TestNoCommandPrintsTerminalControls(t *testing.T) {
 	t.Parallel()
 	worker := listen(t, http.HandlerFunc(fullWorker))
 	evil := func(p *program) {

@@ -70,7 +70,7 @@ func (d *webhookStub) serve(t *testing.T) func(stdin string, args ...string) (st
 	}
 }
 
-// inside is a value in a body, by the names on the way to it.
+// inside is a value in a body, by the names of its path.
 func inside(body map[string]any, path string) any {
 	var value any = body
 	for name := range strings.SplitSeq(path, ".") {
@@ -80,7 +80,7 @@ func inside(body map[string]any, path string) any {
 	return value
 }
 
-func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
+func TestASampleHasTheIDsOfTheFlags(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
 	run := webhook.serve(t)
@@ -110,7 +110,7 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	require.Contains(t, said, "--uid is personal data (email)")
 }
 
-func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
+func TestRepeatedSamplesHaveNewIDsUnlessOneIsNamed(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		args string
@@ -129,7 +129,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 		require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
 		require.Len(t, webhook.bodies, 3)
 		for _, body := range webhook.bodies {
-			// when a body was made is no part of what it says
+			// the time at which a body was made may differ
 			for _, member := range []string{"timestamp", "created_at"} {
 				delete(body, member)
 			}
@@ -143,7 +143,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 	})
 }
 
-func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
+func TestAMessageIsSentAsInItsFileExceptForFlags(t *testing.T) {
 	t.Parallel()
 	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1",` +
 		`"quantity":9007199254740993}}`
@@ -155,11 +155,11 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 		"a list, as it is": {
 			`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`,
 		},
-		"what is asked for": {
+		"a message with a time of delivery": {
 			message, "--deliver-at 2026-03-01T12:00:00Z",
 			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`,
 		},
-		"an item, and more": {
+		"an item with a priority and a time of delivery": {
 			`{"priority":"high","message":` + message + `}`, "--deliver-at 2026-03-01T12:00:00Z",
 			`{"priority":"high","deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`,
 		},
@@ -171,11 +171,11 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 		require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
 		require.JSONEq(t, test.want, string(filetest.Must(json.Marshal(webhook.bodies[0]))(t)))
 		require.Equal(t, strings.Contains(test.want, "9007199254740993"),
-			strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
+			strings.Contains(webhook.raw[0], "9007199254740993"), "a large number keeps its last digit")
 	})
 }
 
-func TestAWaitIsATimeFromNowOn(t *testing.T) {
+func TestDeliverAtAcceptsAWaitFromNow(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
 	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
@@ -184,7 +184,7 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }
 
-func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
+func TestARefusedMessageFailsTheCommandWithTheReason(t *testing.T) {
 	t.Parallel()
 	const mixed = `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up",` +
 		`"detail":"Send both again."}]}`
@@ -202,7 +202,7 @@ func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 		"one of a list": {
 			200, mixed, "enqueue events-high -f -", "1 of 2 were refused", "ACCEPTED  1\nREFUSED   1\n",
 		},
-		"for now, both times": {
+		"both for now": {
 			429, `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`, "send paynow --repeat 2",
 			"2 of 2 were refused", "rate_limited: It is too much.\nSend it again in 7 s.\n",
 		},
@@ -219,7 +219,7 @@ func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 		`"code":"key_held_up","detail":"Send both again."}]}`, said)
 }
 
-func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
+func TestAnInvalidCommandSendsNothing(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "list.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"messages":[{"message":{}}]}`), 0o600))
@@ -244,7 +244,7 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 	require.ErrorContains(t, err, "the queue orders-process does not run here")
 }
 
-func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
+func TestAnAddressWhereNobodyListensIsNamedWithWhatToSet(t *testing.T) {
 	t.Parallel()
 	const nobody, again = "http://127.0.0.1:1",
 		"whether it was taken is not known: send it again with --event-id 50211300441099001"
@@ -306,7 +306,7 @@ func startDev(t *testing.T, environment map[string]string, args ...string) strin
 	return out.text.String()
 }
 
-func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
+func TestDevFirstPrintsTheAddressOfItsPagesAndItsWaits(t *testing.T) {
 	t.Parallel()
 	for waits, want := range map[string]struct{ said, rule string }{
 		"short": {"The waits between attempts are 1 s each (--waits short or catalog).", "after waits of 1s"},
@@ -325,26 +325,25 @@ func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 			webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
 			require.Contains(t, said, "\n  export BILLHOOK_SERVER="+worker+" BILLHOOK_WEBHOOK="+webhook+"\n")
 			require.NotContains(t, strings.ReplaceAll(said, "2>", ""), "<", "a command can be pasted")
-			for path, rule := range map[string]string{
-				"/v1/ops/catalog/queues/paynow-events": want.rule, "/ops/catalog/queues/paynow-events": want.rule,
-			} {
-				response, err := http.Get(worker + path) //nolint:noctx // the server is the test's own
+			for _, service := range []string{"/v1/ops", "/ops"} {
+				//nolint:noctx // the server is the test's own
+				response, err := http.Get(worker + service + "/catalog/queues/paynow-events")
 				require.NoError(t, err)
 				page, err := io.ReadAll(response.Body)
 				require.NoError(t, response.Body.Close())
 				require.NoError(t, err)
-				require.Contains(t, string(page), rule)
+				require.Contains(t, string(page), want.rule)
 				require.Equal(t, waits == "short", strings.Contains(string(page), "The catalog declares longer waits"))
 			}
 		})
 	}
 }
 
-func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
+func TestATargetOfTheEnvironmentReplacesItsStandIn(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 10)
+	called := make(chan string, 10)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Path
+		called <- r.URL.Path
 	}))
 	t.Cleanup(service.Close)
 	said := startDev(t, map[string]string{"SUBSCRIPTION_SERVICE_URL": service.URL})
@@ -353,15 +352,15 @@ func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
 	succeeds(t, map[string]string{"BILLHOOK_WEBHOOK": webhook}, "enqueue", "pay-subscription-update")
 	select {
-	case path := <-asked:
+	case path := <-called:
 		require.Contains(t, path, "/v1/webhooks/payment")
 	case <-time.After(time.Minute):
 		require.Fail(t, "the service was not called")
 	}
 }
 
-// The error of a port in use says what to type.
-func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
+// The error says what to type.
+func TestAPortInUseIsReportedWithTheFlagThatChangesIt(t *testing.T) {
 	t.Parallel()
 	taken := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()

@@ -68,19 +68,19 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 	require.Zero(t, texts, "a text in help.txt is of no command")
 }
 
-// notAsked are the commands that useAll leaves out, each with its reason.
-var notAsked = map[string]string{
+// notUsed are the commands that useAll leaves out, each with its reason.
+var notUsed = map[string]string{
 	"dev":                "it serves until Ctrl-C",
 	"events tail":        "it goes on until Ctrl-C; TestATailPrintsNewAndChangedEvents runs it",
-	"admin switch":       "it asks Pub/Sub",
-	"admin provision":    "it asks Pub/Sub",
-	"admin doctor":       "it asks Pub/Sub",
-	"admin import":       "it asks Redis, RabbitMQ or Postgres",
+	"admin switch":       "it calls Pub/Sub",
+	"admin provision":    "it calls Pub/Sub",
+	"admin doctor":       "it calls Pub/Sub",
+	"admin import":       "it reads Redis, RabbitMQ or Postgres",
 	"ledger compare":     "it reads a file of seals",
 	"ledger check-proof": "it reads a file of seals",
 }
 
-// uses are one use of each command of the program's own that a test's worker or webhook service answers.
+// uses has one use of each command of the program's own that a test's worker or webhook service answers.
 var uses = map[string]string{
 	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
 	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "",
@@ -122,7 +122,7 @@ func useAll(
 	for _, command := range leaves(t) {
 		name := nameOf(command)
 		asksWhy := strings.HasPrefix(with[0], "--why=")
-		if notAsked[name] != "" || asksWhy && command.Flag("why") == nil {
+		if notUsed[name] != "" || asksWhy && command.Flag("why") == nil {
 			continue
 		}
 		given := strings.Fields(uses[name])
@@ -168,11 +168,11 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 }
 
 // The flags stand in a command's --help, and the answers in the OpenAPI document: neither is repeated here.
-func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
+func TestTheReferenceListsEachCommand(t *testing.T) {
 	t.Parallel()
-	asked := map[string]console.Operation{}
+	operations := map[string]console.Operation{}
 	for _, o := range known().Operations {
-		asked[o.Name] = o
+		operations[o.Name] = o
 	}
 	const alone = "none"
 	nouns, lines := []string{alone}, map[string][]string{}
@@ -185,19 +185,19 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 			noun = alone
 		}
 		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(usage, noun+" "), command.Short)
-		if o, asks := asked[name]; asks {
+		if o, asks := operations[name]; asks {
 			line += fmt.Sprintf(" (`%s`)", o.Path)
 			if o.Needs == console.TwoPeople {
 				line += "; takes two people known by name"
 			}
-			delete(asked, name)
+			delete(operations, name)
 		}
 		if !slices.Contains(nouns, noun) {
 			nouns = append(nouns, noun)
 		}
 		lines[noun] = append(lines[noun], line)
 	}
-	require.Empty(t, asked, "an operation without a command")
+	require.Empty(t, operations, "an operation without a command")
 	var page strings.Builder
 	page.WriteString(filetest.Read(t, "testdata", "commands.txt"))
 	for _, noun := range nouns {
@@ -259,27 +259,27 @@ func TestOnlyTheStatus400IsAWrongUse(t *testing.T) {
 		require.Empty(t, out, "an error is no output")
 	}
 	_, err := say(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, "queues", "ls")
-	require.Equal(t, 1, serve.ExitCode(err), "nobody listens there")
+	require.Equal(t, 1, serve.ExitCode(err), "an unreachable server is a failure, not a wrong use")
 }
 
-func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
+func TestTheServerFlagReplacesTheServerOfTheEnvironment(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 2)
+	requests := make(chan string, 2)
 	worker := func(name string) string {
 		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			token := r.Header.Get("Authorization") + r.Header.Get("Proxy-Authorization")
-			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + token
+			requests <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + token
 			answering(`{}`)(w, r)
 		}))
 	}
 	environment := map[string]string{"OPS_OPERATOR": "ada", "OPS_TOKEN": "token"}
 	environment["BILLHOOK_SERVER"] = worker("environment")
 	succeeds(t, environment, "queues", "ls")
-	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
+	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-requests)
 	succeeds(t, environment, "queues", "ls", "--server", worker("flag"))
-	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
+	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-requests)
 	succeeds(t, map[string]string{"BILLHOOK_SERVER": worker("proxy"), "IAP_TOKEN": "signed"}, "queues", "ls")
-	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked, "the token is for the proxy alone")
+	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-requests, "the token is for the proxy alone")
 }
 
 func TestTheShellCompletesValues(t *testing.T) {

@@ -91,7 +91,7 @@ func TestASourceThatRoutesNowhereNeedsNoSecret(t *testing.T) {
 	for path, want := range map[string]int{
 		"/webhooks/paynow":                 http.StatusNotFound,
 		"/queues/paynow-events/messages":   http.StatusNotFound,
-		"/queues/sub-plan-change/messages": http.StatusUnsupportedMediaType, // it is there, and wants JSON
+		"/queues/sub-plan-change/messages": http.StatusUnsupportedMediaType, // the route exists, and needs JSON
 	} {
 		require.Equal(t, want, servicetest.Status(t, http.MethodPost, url+path), path)
 	}
@@ -151,12 +151,12 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
 }
 
-// A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.
-func TestCloudRunEndsNoRequestThatTheWebhookServiceStillAnswers(t *testing.T) {
+// A request that Cloud Run ends gets no answer of the webhook service.
+func TestCloudRunsTimeoutIsLongerThanTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	variables := filetest.Read(t, "..", "..", "terraform", "variables.tf")
 	longest := int((readTimeout + 2*publishTimeout) / time.Second)
 	require.Regexp(t, fmt.Sprintf(`condition += var\.webhook\.timeout_seconds >= %d`, longest), variables,
-		"no less is taken")
+		"a shorter timeout is refused")
 	require.Regexp(t, fmt.Sprintf(`timeout_seconds += optional\(number, %d\)`, longest), variables)
 }

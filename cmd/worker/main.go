@@ -108,14 +108,14 @@ func (c config) Check() error {
 	for i, email := range c.OpsAllow {
 		all.add(!auth.IsAddress(email), "OPS_ALLOW: entry %d is no e-mail address", i+1)
 	}
-	asked := audience || allowed || len(c.OpsToken.List()) > 0
+	people := audience || allowed || len(c.OpsToken.List()) > 0
 	switch c.Serves {
 	case "":
 	case worker.ServesPushes:
-		all.add(asked, "OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes, which serves no people")
+		all.add(people, "OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes, which serves no people")
 		all.add(c.PushBaseURL != "", "PUSH_BASE_URL: not with SERVES=pushes, where nobody pauses queues")
 	case worker.ServesPeople:
-		all.add(!asked && !c.Emulated(),
+		all.add(!people && !c.Emulated(),
 			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people, else nobody has access")
 		alarm := c.AlarmQueue+c.AlarmURL+c.AlarmAccount != ""
 		all.add(alarm, "ALARM_QUEUE: not with SERVES=people, which keeps no message")
@@ -239,15 +239,15 @@ func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func()
 	switch {
 	case c.Serves == worker.ServesPeople:
 	case c.AlarmQueue != "":
-		asked, err := cloudtasks.New(ctx, cloudtasks.Config{
+		calls, err := cloudtasks.New(ctx, cloudtasks.Config{
 			Queue: c.AlarmQueue, URL: c.AlarmURL + tasks.ReleasePath,
 			ServiceAccount: c.AlarmAccount, Audience: c.PushAudience, Now: time.Now,
 		})
 		if err != nil {
 			return nil, err
 		}
-		parts.Alarm = asked
-		return asked.Close, nil
+		parts.Alarm = calls
+		return calls.Close, nil
 	case c.Emulated():
 		parts.AfterFunc = alarm.AfterFunc
 	default:

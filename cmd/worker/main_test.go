@@ -132,12 +132,12 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 		"PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
 			"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
 	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"),
-		"it does not run here")
+		"a queue that does not run has no route")
 	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"),
-		"it runs, and wants a push's body")
+		"a queue that runs has a route")
 }
 
-// A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an
+// A worker of one pool serves no queue of another. It requires a token where the configuration says so, on an
 // emulator too. A process for people has neither a target's address nor a way to authenticate pushes, and
 // shows all pools.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
@@ -162,7 +162,7 @@ func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	}
 }
 
-// What the help lists is what the program reads: the struct's fields, and what the catalog names
+// The help lists the variables that the program reads: the struct's fields, and those of the catalog
 // for the queues that run.
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()

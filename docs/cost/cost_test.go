@@ -246,7 +246,7 @@ func table(of operations, tasks upkeep, messageBytes, storedBytes float64) strin
 		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k,
 		float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
 	fmt.Fprintf(&b,
-		"Alarms are not in it: a million cost $%.2f, and an instance asks for %.1f million a month at most.\n",
+		"Alarms are not in it: a million cost $%.2f, and an instance requests %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
 	fmt.Fprintf(&b, "What becomes of deliveries is counted for people, for any number of events: an instance "+
 		"that is busy all month adds it with\n%d reads and %d writes ($%.2f), and one that has nothing to count, "+

@@ -27,7 +27,7 @@ func section(t *testing.T, heading string) string {
 	return text
 }
 
-func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
+func TestThePageDescribesTheWebhookServicesSignature(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}
 	rows := regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$")

@@ -122,7 +122,7 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 		}
 		for i, question := range questions[route] {
 			all = append(all, address{
-				fmt.Sprint(name, "-asked-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript"),
+				fmt.Sprint(name, "-query-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript"),
 			})
 		}
 		require.Equal(t, has, len(ids) > 0, "subjects has no example for %s", route)

@@ -103,12 +103,12 @@ func openTab(of context.Context, t *testing.T, base string, options ...chromedp.
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx, base: base}
 	require.NoError(t, chromedp.Do(ctx))
-	require.NoError(t, chromedp.Listen(ctx, p.hear))
+	require.NoError(t, chromedp.Listen(ctx, p.keepErrors))
 	return p
 }
 
-// hear keeps the browser's errors: of a script, or of the page's content security policy. A status is none.
-func (p *tab) hear(event any) {
+// keepErrors keeps the browser's errors: of a script, or of the page's content security policy.
+func (p *tab) keepErrors(event any) {
 	said := ""
 	switch event := event.(type) {
 	case *log.EventEntryAdded:
@@ -122,7 +122,7 @@ func (p *tab) hear(event any) {
 	}
 	if said != "" {
 		p.mu.Lock()
-		p.said = append(p.said, "the browser says: "+said)
+		p.said = append(p.said, "the browser reports: "+said)
 		p.mu.Unlock()
 	}
 }

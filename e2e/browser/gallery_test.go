@@ -53,7 +53,7 @@ type address struct {
 const alike = 8
 
 // It checks every page of a full and of an empty shop, and without the database; -into has it take pictures.
-func TestEveryPageIsForEverybody(t *testing.T) {
+func TestEveryPageIsAccessible(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	check := photograph
@@ -206,7 +206,7 @@ func forEverybody(script string) func(*tab) []string {
 	}
 }
 
-// answers checks the forms whose answer is a page without an address of its own.
+// answers checks the forms that are answered by a page without an address of its own.
 func (p *tab) answers(check func(*tab) []string) {
 	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
@@ -233,7 +233,7 @@ func (p *tab) searches(s *shop) {
 			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "reasons", "stock",
 			"usage",
 		}, kind) {
-			continue // their ids are names, or those of something else, too
+			continue // their ids are names, or ids of something else, too
 		}
 		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
 	}

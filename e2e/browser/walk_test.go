@@ -146,29 +146,29 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	ada.presses("button", "^Replay 1 dead letter$")
 	ada.at("/ops/operations/")
 	ada.sees("waits for a second person")
-	asked := ada.path()
+	operation := ada.path()
 
 	// Nobody approves an operation of their own, offered or not.
-	require.False(t, ada.finds("address", asked+"/approve"))
-	ada.goes(asked + "/approve")
+	require.False(t, ada.finds("address", operation+"/approve"))
+	ada.goes(operation + "/approve")
 	ada.types("^Why", "mine")
 	require.Equal(t, http.StatusUnprocessableEntity, ada.follow("button", "^Approve"))
 	ada.sees("somebody else")
 	require.Zero(t, s.Gateway.Refunded(of))
 
 	grace.goes("/ops/operations")
-	grace.presses("address", asked)
+	grace.presses("address", operation)
 	grace.sees("the gateway is back")
-	grace.presses("address", asked+"/approve")
+	grace.presses("address", operation+"/approve")
 	grace.sees(of)
 	grace.focus("button", "^Approve")
 	grace.press(kb.Enter)
 	const valid = `document.querySelector("main form[method=post]").checkValidity()`
 	require.False(t, run(grace, chromedp.Evaluate[bool](valid)), "without a reason")
-	grace.at(asked + "/approve")
+	grace.at(operation + "/approve")
 	grace.types("^Why", "checked with the gateway")
 	grace.presses("button", "^Approve")
-	grace.at(asked)
+	grace.at(operation)
 	grace.waits("finished")
 	grace.sees("local:ada")
 	grace.sees("local:grace")
@@ -180,7 +180,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 }
 
 // A browser does not send a cookie with SameSite=Strict when it follows a link of another site.
-func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
+func TestALinkOfAnotherSiteOpensThePageOfASignedInPerson(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	s, c := opened(t)

@@ -83,12 +83,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		tried := s.killed + s.lived
 		table += fmt.Sprintf("| `%s` | %d | %d (%.0f %%) | %d | %d |\n", pkg, tried, s.killed,
 			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
-		unknown, gone := judge(s, accepted)
+		unknown, stale := judge(s, accepted)
 		if *every > 1 {
-			gone = nil // a sample leaves out some of them
+			stale = nil // a sample leaves out some of them
 		}
 		refused += len(unknown)
-		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, gone...), ""))
+		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, stale...), ""))
 	}
 	_, _ = fmt.Fprintf(stdout, "\n%s\n", table)
 	if refused > 0 {
@@ -168,12 +168,12 @@ func functionsOf(path string) (names []string, err error) {
 }
 
 // judge returns lines about survivors that the list does not name, and about its entries without a survivor.
-func judge(s score, accepted []acceptance) (unknown, gone []string) {
+func judge(s score, accepted []acceptance) (unknown, stale []string) {
 	may := map[place]int{}
 	for _, a := range accepted {
 		may[a.place] = max(a.Times, 1)
 		if a.Package == s.pkg && len(s.lines[a.place]) < may[a.place] {
-			gone = append(gone, fmt.Sprintf("  %s names more survivors than there are: %s\n", list, a.place))
+			stale = append(stale, fmt.Sprintf("  %s names more survivors than there are: %s\n", list, a.place))
 		}
 	}
 	for p, lines := range s.lines {
@@ -182,5 +182,5 @@ func judge(s score, accepted []acceptance) (unknown, gone []string) {
 		}
 	}
 	slices.Sort(unknown)
-	return unknown, gone
+	return unknown, stale
 }

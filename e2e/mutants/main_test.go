@@ -45,7 +45,7 @@ func TestASurvivorThatIsNotAcceptedIsRefusedAndAKilledOneReported(t *testing.T) 
 		{"p", "More", "NEGATION"}:  {"a.go:7", "a.go:8"},
 		{"p", "New", "NEGATION"}:   {"a.go:9"},
 	}}
-	unknown, gone := judge(found, []acceptance{
+	unknown, stale := judge(found, []acceptance{
 		{place: place{"p", "Known", "NEGATION"}, Times: 2},
 		{place: place{"p", "More", "NEGATION"}},
 		{place: place{"p", "Killed", "NEGATION"}},
@@ -54,6 +54,6 @@ func TestASurvivorThatIsNotAcceptedIsRefusedAndAKilledOneReported(t *testing.T) 
 	require.Len(t, unknown, 2)
 	require.Contains(t, unknown[0], "More")
 	require.Contains(t, unknown[1], "New")
-	require.Len(t, gone, 1)
-	require.Contains(t, gone[0], "Killed")
+	require.Len(t, stale, 1)
+	require.Contains(t, stale[0], "Killed")
 }

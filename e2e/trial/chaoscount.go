@@ -42,7 +42,7 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// verdictOn counts events by outcome. An event is out of order if its first effect follows a later event's.
+// verdictOn counts events by outcome. One is out of order if its first effect follows that of a later one.
 func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
 	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
 	times, highest := map[*event]int{}, map[string]int64{}

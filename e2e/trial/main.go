@@ -51,7 +51,7 @@ var trials = []struct {
 	{"chaos", "nothing is lost, doubled or out of order under kill -9, stalls and lost answers", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
 	{"behind", "how long an order waits behind events that fail, with the catalog's limits and without", behind},
-	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
+	{"isolation", "what a hostile target, or a flood, costs the other queues", isolation},
 	{"flashsale", "a burst of orders sells out exactly and notifies each buyer once, under kill -9", flashsale},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},
 	{"drill", "a night on call by the runbook's commands alone, and what each step takes", drill},

@@ -45,7 +45,7 @@ func soak(flags *flag.FlagSet) func(*run) {
 			}
 			return time.Since(since) > 10*time.Second
 		})
-		found, wrong := d.reckon(planned)
+		found, wrong := d.countOutcomes(planned)
 		r.printf("handled in %s: %s\n", time.Since(began).Round(time.Second), found)
 		d.printFailures()
 		r.none(wrong)
@@ -111,7 +111,7 @@ func (d *drawing) order(customer int, product string) e2e.Order {
 
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
-func (d *deployed) reckon(planned [][]webhook) (found, wrong counts) {
+func (d *deployed) countOutcomes(planned [][]webhook) (found, wrong counts) {
 	deadLetters, want, records := map[string]bool{}, map[string]int64{}, d.records(d.store)
 	for _, item := range everything(d.run, d.store, deadletter.Collection, deadletter.ItemOf) {
 		deadLetters[item.EventID+" "+item.Reason] = true

@@ -48,9 +48,9 @@ type State struct {
 	Settles   string
 	// Enabled are the APIs that were switched on, as gcloud services enable does: run, pubsub.
 	Enabled map[string]bool
-	// Agent reports whether Pub/Sub's own account is there: in a new project nobody has made it yet.
+	// Agent reports whether Pub/Sub's own account exists: a new project has none.
 	Agent bool
-	// Faults are the words with which an image does not start, or an "<api>:<region>" answers 503.
+	// Faults are the error texts of images that do not start, and each "<api>:<region>" that answers 503.
 	Faults map[string]string
 	// Hidden are the keys of log metrics that Cloud Monitoring does not know in their first ten minutes.
 	Hidden []string
@@ -95,14 +95,14 @@ func (c *Cloud) Close() { c.server.Close() }
 // Endpoint is the address of an API, such as run, in the place of https://<api>.googleapis.com/.
 func (c *Cloud) Endpoint(api string) string { return c.server.URL + "/" + api + "/" }
 
-// Change changes what the project holds behind everybody's back.
+// Change changes what the project holds, without a call of an API.
 func (c *Cloud) Change(how func(*State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	how(&c.held)
 }
 
-// Watch has a function look at what the project holds after each call that has changed it.
+// Watch calls a function with what the project holds after each call that has changed it.
 func (c *Cloud) Watch(look func(State)) { c.Change(func(*State) { c.watch = look }) }
 
 // Snapshot copies what the project holds.
@@ -120,7 +120,7 @@ func (c *Cloud) Get(key string) (found Document) {
 	return found
 }
 
-// Put makes or changes a resource behind everybody's back.
+// Put makes or changes a resource, without a call of an API.
 func (c *Cloud) Put(key string, resource Document) {
 	c.Change(func(held *State) { held.Resources[key] = copied(resource) })
 }
@@ -131,10 +131,10 @@ func (c *Cloud) Keys(prefix string) (found []string) {
 	return found
 }
 
-// Remove deletes a resource and its policy behind everybody's back.
+// Remove deletes a resource and its policy, without a call of an API.
 func (c *Cloud) Remove(key string) { c.Change(func(*State) { c.forget(key) }) }
 
-// Log returns what has happened since it was asked last, a line for each change and each refusal.
+// Log returns what has happened since its last call, a line for each change and each refusal.
 func (c *Cloud) Log() (said []string) {
 	c.Change(func(*State) { said, c.log = c.log, nil })
 	return said
@@ -235,7 +235,7 @@ var refusals = map[codes.Code]struct {
 	codes.Unavailable:      {http.StatusServiceUnavailable, "UNAVAILABLE"},
 }
 
-// answer returns a copy of what is said: what is held may change while it is written.
+// answer returns a copy of the resource, which may change while the answer is written.
 func (c *Cloud) answer(r call) (said Document, err error) {
 	c.Change(func(*State) {
 		said, err = c.serve(r)

@@ -180,7 +180,7 @@ func camel(field string) string {
 	})
 }
 
-// must is for what was JSON when it came.
+// must is for values that came as JSON.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -121,7 +121,7 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 	return policy, nil
 }
 
-// exists reports whether there is such an account. Google's own ones come with their API.
+// exists reports whether an account exists. Google's own accounts come with their API.
 func (c *Cloud) exists(email string) bool {
 	switch email {
 	case PubSubAgent:

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// collection is how an API treats the resources of one kind, where that is not as with all.
+// collection is how an API treats the resources of one kind, where it differs from all others.
 type collection struct {
 	// ids are the parameters or members with a new id; else its name ends with it. email: an account has it.
 	ids   []string
@@ -20,17 +20,17 @@ type collection struct {
 	called func(path string) string
 	// new are the members that the API adds, and old a resource that was there before anybody wrote it.
 	new, old Document
-	// own are the members that the API alone writes, where a change without a mask takes away what it does not
-	// have.
+	// own are the members that the API alone writes, where a change without a mask removes those that it does
+	// not have.
 	own []string
-	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
+	// ends returns the operation on it that has succeeded; nil: the API answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
 	// linked: what another resource names cannot be deleted. taken: the name of what was deleted stays taken.
 	linked, taken bool
 	// short and long bound the id of a new resource; 0: as it likes. fixed is a member that never changes.
 	short, long int
 	fixed       string
-	// refuses says what is wrong besides with a resource that is to be written.
+	// refuses returns further mistakes of a resource that is to be written.
 	refuses func(c *Cloud, r call) error
 }
 
@@ -138,7 +138,7 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 	return answer, err
 }
 
-// write creates or changes a resource, whose path the call has then.
+// write creates or changes a resource, and sets the call's path to that of the resource.
 func (c *Cloud) write(r *call) (written Document, err error) {
 	id := ""
 	for _, name := range r.ids {
@@ -176,7 +176,7 @@ func (c *Cloud) write(r *call) (written Document, err error) {
 	return written, err
 }
 
-// references are how a resource names another one, which must be there, and what is said if it is not.
+// references are how a resource names another one, which must exist, and the error if it does not.
 var references = []struct {
 	in        string
 	named     *regexp.Regexp
@@ -201,7 +201,7 @@ var references = []struct {
 	},
 }
 
-// refers refuses what names what is not there, or cannot be seen yet.
+// refers refuses a resource that names one that does not exist, or cannot be seen yet.
 func (c *Cloud) refers(r call) error {
 	written := string(must(json.Marshal(r.body)))
 	for _, reference := range references {
@@ -216,7 +216,7 @@ func (c *Cloud) refers(r call) error {
 	return nil
 }
 
-// inDatabase refuses what is in a database that is not there.
+// inDatabase refuses a resource in a database that does not exist.
 func (c *Cloud) inDatabase(r call) error {
 	if database, _, _ := strings.Cut(r.key(), "/collectionGroups/"); c.held.Resources[database] == nil {
 		return notFound("The database %s does not exist", database)

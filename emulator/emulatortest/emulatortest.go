@@ -42,7 +42,7 @@ func (s *shared) get(
 	s.once.Do(func() {
 		var sdk emulator.SDK
 		if sdk, s.err = emulator.Find(); s.err == nil {
-			s.process, s.err = start(sdk, context.Background()) // it outlives the first test that asks for it
+			s.process, s.err = start(sdk, context.Background()) // it outlives the first test that uses it
 		}
 	})
 	switch {

@@ -52,7 +52,7 @@ func TestTerraformAndProvisionCreateTheSameOnTheEmulator(t *testing.T) {
 	type row struct{ dir, terraformed, provisioned string }
 	filetest.Each(t, map[string]row{
 		"the shipped catalog": {"", "made-by-terraform", "made-by-provision"},
-		// Ordered and not, with and without dead letters, all of them enabled.
+		// Enabled queues with and without ordering, with and without dead letters.
 		"one of all kinds": {crooked, "kinds-by-terraform", "kinds-by-provision"},
 	}, func(t *testing.T, test row) {
 		needed := []string{"modules/queue/*.tf", "modules/catalog/*.tf"}
@@ -130,7 +130,7 @@ func TestProvisionCreatesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 }
 
 // The client library's in-memory server applies filters by their text.
-func TestAFiltersTextMatchesWhatTheSimulatorMatches(t *testing.T) {
+func TestAFilterAndTheSimulatorMatchTheSameMessages(t *testing.T) {
 	t.Parallel()
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })

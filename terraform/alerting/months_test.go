@@ -35,7 +35,7 @@ func quietMonth(t *testing.T, seed uint64) *world {
 		if d%7 == 2 || d%7 == 4 {
 			w.deployment(at)
 		}
-		if d%7 == 3 { // a stranger knocks at night
+		if d%7 == 3 { // an unknown sender calls at night
 			w.webhooks("paynow", "401").add(d*day+3*hour, 1)
 			w.webhooks("unknown", "404").add(d*day+3*hour, 2)
 		}

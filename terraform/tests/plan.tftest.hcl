@@ -223,7 +223,7 @@ run "the_services" {
 }
 
 # Two pools: letters runs the tasks, seats serves bookings and emits to reminders and to
-# seat-news. Applied, so that each account has a name of its own. With every answer made up, an
+# seat-feed. Applied, so that each account has a name of its own. With every answer made up, an
 # apply also shows that nothing waits for itself. The queue ordered has a rate.
 run "an_account_publishes_what_its_service_publishes_and_no_more" {
   command   = apply
@@ -272,8 +272,8 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
   assert {
     condition = { for grant in google_pubsub_topic_iam_member.publishes : "${grant.topic} ${grant.member}" => grant.role } == {
       "halls serviceAccount:letters"     = "roles/pubsub.publisher"
-      "seat-news serviceAccount:letters" = "roles/pubsub.publisher"
-      "seat-news serviceAccount:seats"   = "roles/pubsub.publisher"
+      "seat-feed serviceAccount:letters" = "roles/pubsub.publisher"
+      "seat-feed serviceAccount:seats"   = "roles/pubsub.publisher"
     }
     error_message = "The pool of the tasks alone publishes on a shared topic that no handler emits to and no source routes to, and with the pools that emit to it on an outbound topic. A topic without an enabled queue is not there; on unheard nobody publishes."
   }

@@ -75,11 +75,11 @@ run "a_second_installation_with_a_queue_that_is_off_and_kept" {
     error_message = "No worker publishes dead letters of the kept queue."
   }
   assert {
-    condition     = google_pubsub_topic.shared["halls"].deletion_policy == "PREVENT" && google_pubsub_topic.shared["seat-news"].deletion_policy == "PREVENT"
+    condition     = google_pubsub_topic.shared["halls"].deletion_policy == "PREVENT" && google_pubsub_topic.shared["seat-feed"].deletion_policy == "PREVENT"
     error_message = "The topics of a kept queue, and what a queue that stays tells others, are protected."
   }
   assert {
-    condition     = google_pubsub_topic.shared["halls"].message_storage_policy[0].allowed_persistence_regions == toset(["europe-west3"]) && google_pubsub_topic.shared["seat-news"].kms_key_name == var.keys.messages
+    condition     = google_pubsub_topic.shared["halls"].message_storage_policy[0].allowed_persistence_regions == toset(["europe-west3"]) && google_pubsub_topic.shared["seat-feed"].kms_key_name == var.keys.messages
     error_message = "Shared and outbound topics are stored where the queues' are."
   }
   assert {

@@ -87,7 +87,7 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 	}
 }
 
-// post signs and posts a body once. Without an answer, the status is 0. after is the wait that it asks for.
+// post signs and posts a body once. Without an answer, the status is 0. after is the wait that it requests.
 func post(
 	ctx context.Context, queue string, body []byte,
 ) (status int, after time.Duration, answer []byte, err error) {

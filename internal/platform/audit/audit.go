@@ -85,7 +85,7 @@ var ErrID = fmt.Errorf(
 // ErrChanged: the record has changed since the person looked at it. The change was not made.
 var ErrChanged = errors.New("audit: changed since it was looked at")
 
-// Change is what a person asks for.
+// Change is what a person requests.
 type Change struct {
 	Who Author
 	Why string
@@ -194,7 +194,7 @@ const (
 	ThisMachine Proof = "local"
 )
 
-// Author is the person who asks for something. The zero Author is nobody.
+// Author is the person who requests something. The zero Author is nobody.
 type Author struct {
 	Proof Proof
 	// Name is an identity's e-mail address, or the name that a person without one gives, which may be empty.
@@ -282,7 +282,7 @@ func check(what, text string, limit int) error {
 	case !utf8.ValidString(text):
 		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
 	case strings.ContainsFunc(text, unseen):
-		return fmt.Errorf("%w: the %s has a line break, or another character that is not seen", ErrInvalid, what)
+		return fmt.Errorf("%w: the %s has a line break, or another invisible character", ErrInvalid, what)
 	}
 	return nil
 }

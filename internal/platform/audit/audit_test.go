@@ -39,14 +39,14 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 		"why": "ticket 7", "at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
 	again := filetest.Must(change("c~1/2", noon).With("r2"))(t)
-	require.NotEqual(t, w.Key, again[0].Key, "two changes at one moment are two")
+	require.NotEqual(t, w.Key, again[0].Key, "two changes at one time have two entries")
 
 	write := store.Set(store.Key{Collection: "customers", ID: "c1"}, nil)
 	writes := filetest.Must(change("c~1/2", noon).With("r1", write))(t)
 	require.Equal(t, []store.Write{write, w}, writes)
 	writes, err := audit.Entry{}.With("r1", write)
 	require.ErrorIs(t, err, audit.ErrInvalid)
-	require.Empty(t, writes, "without an entry nothing is written")
+	require.Empty(t, writes, "an invalid entry writes nothing")
 }
 
 func TestAnInvalidEntryIsRefused(t *testing.T) {
@@ -114,7 +114,7 @@ func TestADocumentThatIsNotAnEntryIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrBroken)
 }
 
-func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *testing.T) {
+func TestAChangeOfAnotherVersionThanExpectedIsRefused(t *testing.T) {
 	t.Parallel()
 	key, none, seen := store.Key{Collection: "things", ID: "one"}, store.Version(0), store.Version(0)
 	s, subject := &storetest.Faults{Store: storetest.Open(t)}, "one"
@@ -134,7 +134,7 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 		})
 		return err
 	}
-	require.NoError(t, set(by(&none), "r1", "a"), "there was nothing, as expected")
+	require.NoError(t, set(by(&none), "r1", "a"), "there was no record, as expected")
 	first := seen
 	require.ErrorIs(t, set(by(&none), "r2", "b"), audit.ErrChanged)
 	require.NoError(t, set(by(&none), "r2", "a"), "it has the value already, maybe by an earlier call")
@@ -165,7 +165,7 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	}
 }
 
-func TestTwoPeopleAreTwoIdentities(t *testing.T) {
+func TestTwoPeopleNeedTwoIdentities(t *testing.T) {
 	t.Parallel()
 	const ada, upper, tagged = "ada@shop.example", "Ada@Shop.Example", "ada+2@shop.example"
 	const bob, spaced = "bob@shop.example", ada + " "
@@ -199,7 +199,7 @@ func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 	}
 }
 
-// unseen are characters that a terminal acts on, or does not show.
+// unseen are characters that control a terminal, or are invisible.
 var unseen = map[string]string{
 	"a line break": "\n", "a carriage return": "\r", "an escape": "\x1b[2J", "a delete": "\x7f",
 	"a control of two bytes": "\u009b31m", "a direction override": "\u202e", "an isolate": "\u2066",
@@ -208,7 +208,7 @@ var unseen = map[string]string{
 	"a soft hyphen": "\u00ad",
 }
 
-func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
+func TestAReasonAndANameHaveNoInvisibleCharacter(t *testing.T) {
 	t.Parallel()
 	for name, text := range unseen {
 		for what, err := range map[string]error{
@@ -249,7 +249,7 @@ func TestAReasonHasNoPersonalData(t *testing.T) {
 	require.NoError(t, audit.CheckWho("ada@example.org"), "an identity's name is an address")
 }
 
-func TestAReasonMayNameWhatItIsAbout(t *testing.T) {
+func TestAReasonMayHaveIDsAndTimes(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{
 		"the product is known now", "ticket OPS-4711, 2026-11-22 12:30", "INC-00123456", "ticket 1234567890",

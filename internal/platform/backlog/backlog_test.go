@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func TestACountIsReadAsItWasWritten(t *testing.T) {
+func TestACountIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
 

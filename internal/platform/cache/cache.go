@@ -62,7 +62,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error)
 		select {
 		case result := <-loaded:
 			if result.Err != nil && !*own && again && ctx.Err() == nil {
-				// Another caller's load may have failed before this caller asked.
+				// Another caller's load may have failed before this call.
 				loaded, own = c.load(ctx, key, load)
 				continue
 			}

@@ -22,33 +22,46 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var errLoad = errors.New("not loaded")
 
-func TestACacheIsAMapThatForgets(t *testing.T) {
-	t.Parallel()
-	type entry struct {
-		key          string
-		value        int
-		since, until time.Time
+type entry struct {
+	key          string
+	value        int
+	since, until time.Time
+}
+
+func (e entry) valid(now time.Time) bool { return !now.Before(e.since) && now.Before(e.until) }
+
+// model has the entries of a cache, the least recently used first.
+type model struct {
+	most    int
+	entries []entry
+}
+
+func (m *model) forget(key string) {
+	m.entries = slices.DeleteFunc(m.entries, func(e entry) bool { return e.key == key })
+}
+
+func (m *model) add(e entry) {
+	m.forget(e.key)
+	m.entries = append(m.entries, e)
+	m.entries = m.entries[max(0, len(m.entries)-max(1, m.most)):] // a cache of size 0 holds one
+}
+
+func (m *model) use(key string, now time.Time) (e entry, valid bool) {
+	at := slices.IndexFunc(m.entries, func(e entry) bool { return e.key == key })
+	if at < 0 {
+		return entry{}, false
 	}
+	e = m.entries[at]
+	m.add(e)
+	return e, e.valid(now)
+}
+
+func TestACacheAgreesWithItsModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		most := rapid.IntRange(0, 3).Draw(t, "most")
+		m := &model{most: rapid.IntRange(0, 3).Draw(t, "most")}
 		now, count := noon, 0
-		c := cache.New[int](most, func() time.Time { return now })
-		var entries []entry
-		use := func(key string) (entry, bool) {
-			at := slices.IndexFunc(entries, func(e entry) bool { return e.key == key })
-			if at < 0 {
-				return entry{}, false
-			}
-			e := entries[at]
-			entries = append(slices.Delete(entries, at, at+1), e)
-			return e, true
-		}
-		add := func(e entry) {
-			use(e.key)
-			entries = append(slices.DeleteFunc(entries, func(old entry) bool { return old.key == e.key }), e)
-			entries = entries[max(0, len(entries)-max(1, most)):] // one of nothing holds one
-		}
-		good := func(e entry) bool { return !now.Before(e.since) && now.Before(e.until) }
+		c := cache.New[int](m.most, func() time.Time { return now })
 		key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 		seconds := rapid.Map(rapid.IntRange(1, 30), func(n int) time.Duration {
 			return time.Duration(n) * time.Second
@@ -58,12 +71,12 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 				count++
 				e := entry{key.Draw(t, "key"), count, now, now.Add(seconds.Draw(t, "good"))}
 				c.Put(e.key, e.value, e.until.Sub(now))
-				add(e)
+				m.add(e)
 			},
 			"forget": func(t *rapid.T) {
 				key := key.Draw(t, "key")
 				c.Forget(key)
-				entries = slices.DeleteFunc(entries, func(e entry) bool { return e.key == key })
+				m.forget(key)
 			},
 			"time passes, or the clock is set back": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(-3, 15).Draw(t, "seconds")) * time.Second)
@@ -71,25 +84,25 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 			"known": func(t *rapid.T) {
 				key := key.Draw(t, "key")
 				value, ok := c.Known(key)
-				e, held := use(key)
-				require.Equal(t, held && good(e), ok)
+				e, valid := m.use(key, now)
+				require.Equal(t, valid, ok)
 				if ok {
 					require.Equal(t, e.value, value)
 				}
 			},
 			"get": func(t *rapid.T) {
 				key, lasts, fails := key.Draw(t, "key"), seconds.Draw(t, "good"), rapid.Bool().Draw(t, "fails")
-				e, held := use(key)
+				e, valid := m.use(key, now)
 				count++
 				value, err := c.Get(t.Context(), key, func(context.Context) (int, time.Duration, error) {
-					require.False(t, held && good(e), "a valid value is not loaded")
+					require.False(t, valid, "a valid value is not loaded")
 					if fails {
 						return 0, 0, errLoad
 					}
 					return count, lasts, nil
 				})
 				switch {
-				case held && good(e):
+				case valid:
 					require.NoError(t, err)
 					require.Equal(t, e.value, value)
 				case fails:
@@ -97,7 +110,7 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 				default:
 					require.NoError(t, err)
 					require.Equal(t, count, value)
-					add(entry{key, count, now, now.Add(lasts)})
+					m.add(entry{key, count, now, now.Add(lasts)})
 				}
 			},
 		})
@@ -112,7 +125,7 @@ type bench struct {
 	loads   int
 }
 
-func asking(t *testing.T, script func(b *bench)) {
+func withBench(t *testing.T, script func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, now: noon, answers: make(chan int)}
@@ -144,9 +157,9 @@ func (b *bench) answer(value, loads int) {
 	synctest.Wait()
 }
 
-func TestConcurrentCallersShareALoadThatOutlivesEachOfThem(t *testing.T) {
+func TestConcurrentCallersShareALoadThatNoneOfThemEnds(t *testing.T) {
 	t.Parallel()
-	asking(t, func(b *bench) {
+	withBench(t, func(b *bench) {
 		leaving, leave := context.WithCancel(b.t.Context())
 		first, second, third := b.get(leaving), b.get(b.t.Context()), b.get(b.t.Context())
 		leave()
@@ -156,10 +169,10 @@ func TestConcurrentCallersShareALoadThatOutlivesEachOfThem(t *testing.T) {
 	})
 }
 
-func TestACallerOfASharedLoadThatFailedLoadsOnceMore(t *testing.T) {
+func TestACallerRetriesASharedLoadThatFailed(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[int]string{0: "0 not loaded", 5: "5 <nil>"} {
-		asking(t, func(b *bench) {
+		withBench(t, func(b *bench) {
 			first, second := b.get(b.t.Context()), b.get(b.t.Context())
 			b.answer(0, 1)
 			require.Equal(t, "0 not loaded", <-first)
@@ -175,11 +188,11 @@ func TestAChangeDuringALoadIsNotOverwritten(t *testing.T) {
 		func(b *bench) { b.Forget("a") },
 		func(b *bench) { b.Put("a", 9, time.Nanosecond) },
 	} {
-		asking(t, func(b *bench) {
+		withBench(t, func(b *bench) {
 			first := b.get(b.t.Context())
 			change(b)
 			b.answer(7, 1)
-			require.Equal(t, "7 <nil>", <-first, "it asked before")
+			require.Equal(t, "7 <nil>", <-first, "a call before the change gets the old value")
 			b.now = b.now.Add(time.Nanosecond)
 			second := b.get(b.t.Context())
 			b.answer(8, 2)

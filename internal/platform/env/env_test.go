@@ -17,7 +17,7 @@ import (
 type config struct {
 	Port   int        `env:"PORT" envDefault:"8080" about:"where it listens"`
 	Other  env.Port   `env:"OTHER" about:"where it listens too"`
-	Level  slog.Level `env:"LEVEL" about:"how much it says"`
+	Level  slog.Level `env:"LEVEL" about:"which lines it logs"`
 	Limit  int        `env:"LIMIT" envDefault:"1" about:"how many it takes"`
 	Secret env.Secret `env:"SECRET,required" about:"what it signs with"`
 	Inner  string
@@ -62,7 +62,7 @@ func TestValuesAreReadByTheirTypes(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, got.Secret.List())
 }
 
-func TestTheHelpListsEveryVariableAndAnyOtherArgumentIsWrongUse(t *testing.T) {
+func TestTheHelpListsEveryVariableAndOtherArgumentsAreRefused(t *testing.T) {
 	t.Parallel()
 	help := env.Help{
 		About: "x serves.", Own: env.Variables[config](),
@@ -101,7 +101,7 @@ func TestAVariableWithoutADescriptionPanics(t *testing.T) {
 	})
 }
 
-func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
+func TestEveryFormatOfASecretIsRedacted(t *testing.T) {
 	t.Parallel()
 	secret := env.Secret("hunter2hunter2")
 	var log strings.Builder

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
+func TestAFailpointEndsTheProcessOnlyInACrashBuild(t *testing.T) {
 	t.Parallel()
 	build := func(tags string) string {
 		program := filepath.Join(t.TempDir(), "crash")
@@ -28,14 +28,14 @@ func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
 		killed                  bool
 	}
 	filetest.Each(t, map[string]row{
-		"at the first hit":                        {with, "FAILPOINT=first", "", true},
-		"of a name":                               {with, "FAILPOINT=last", "first again again again ", true},
-		"and not at a later one":                  {with, "FAILPOINT=again", "first ", true},
-		"at the hit of that number":               {with, "FAILPOINT=again:3", "first again again ", true},
-		"not where there are fewer hits":          {with, "FAILPOINT=again:4", all, false},
-		"not at a name that is none":              {with, "FAILPOINT=agai", all, false},
-		"not where nothing is asked for":          {with, "FAILPOINT=", all, false},
-		"not in a program that is compiled as is": {without, "FAILPOINT=first", all, false},
+		"at the first hit":               {with, "FAILPOINT=first", "", true},
+		"at its own name":                {with, "FAILPOINT=last", "first again again again ", true},
+		"before a later name":            {with, "FAILPOINT=again", "first ", true},
+		"at the hit with the number":     {with, "FAILPOINT=again:3", "first again again ", true},
+		"not with fewer hits":            {with, "FAILPOINT=again:4", all, false},
+		"not at the prefix of a name":    {with, "FAILPOINT=agai", all, false},
+		"not with an empty variable":     {with, "FAILPOINT=", all, false},
+		"not in a build without the tag": {without, "FAILPOINT=first", all, false},
 	}, func(t *testing.T, test row) {
 		command := exec.CommandContext(t.Context(), test.program)
 		command.Env = append(os.Environ(), test.variable)

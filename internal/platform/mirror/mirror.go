@@ -132,7 +132,7 @@ func each(
 	return len(failed), found.Next, cmp.Or(err, cmp.Or(failed...))
 }
 
-// progress is that of copying all: a pass for the copies, since documents may be gone, then one for these.
+// progress is that of copying all: a pass over the copies, of which some are of no document, then over these.
 type progress struct {
 	Of    string `store:"of"`
 	Pass  int    `store:"pass"`

@@ -64,15 +64,15 @@ func ofToDos(change func(*store.Write)) func(store.Write) store.Write {
 	}
 }
 
-// mistakes are those that the model must notice.
+// mistakes are mistakes of a mirror that the model must notice.
 var mistakes = map[string]func(first, second *edited){
-	"a copy is written whatever its version is": func(_, second *edited) {
+	"a copy is written without its version": func(_, second *edited) {
 		second.write = func(w store.Write) store.Write { return store.Set(w.Key, w.Fields) }
 	},
-	"a to-do is removed whatever its version is": func(first, _ *edited) {
+	"a to-do is removed without its version": func(first, _ *edited) {
 		first.write = ofToDos(func(w *store.Write) { w.Version = 0 })
 	},
-	"a to-do that is written again is as it was": func(first, _ *edited) {
+	"a to-do that is written again keeps its version": func(first, _ *edited) {
 		first.write = ofToDos(func(w *store.Write) { w.Fields = nil })
 	},
 	"a to-do is removed before the copy is written": func(first, second *edited) {
@@ -85,10 +85,10 @@ var mistakes = map[string]func(first, second *edited){
 			return w
 		}
 	},
-	"a copy of what is as it was is as it was": func(_, second *edited) {
+	"a copy of an unchanged document keeps its version": func(_, second *edited) {
 		second.write = func(w store.Write) store.Write { delete(w.Fields, "token"); return w }
 	},
-	"the copy of what is gone is removed": func(_, second *edited) {
+	"the copy of a deleted document is removed": func(_, second *edited) {
 		second.write = func(w store.Write) store.Write {
 			if w.Fields["gone"] == true {
 				return store.Delete(w.Key, w.Version)
@@ -175,7 +175,7 @@ func play(t *testing.T, seed uint64, mistake func(first, second *edited)) (wrong
 	return wrong
 }
 
-func TestACopyIsItsDocumentWhereNoToDoIsLeft(t *testing.T) {
+func TestACopyEqualsItsDocumentOnceNoToDoIsLeft(t *testing.T) {
 	t.Parallel()
 	const seeds = 40
 	for seed := range uint64(seeds) {
@@ -191,7 +191,7 @@ func TestACopyIsItsDocumentWhereNoToDoIsLeft(t *testing.T) {
 }
 
 // It has more documents than a page, and a run that ends within one.
-func TestADatabaseThatIsEmptyOrACopyOfAnotherIsFilled(t *testing.T) {
+func TestAnEmptyOrForeignDatabaseOfCopiesIsFilled(t *testing.T) {
 	t.Parallel()
 	const documents, page, plenty = 1100, 500, 9999
 	var left atomic.Int64
@@ -211,7 +211,7 @@ func TestADatabaseThatIsEmptyOrACopyOfAnotherIsFilled(t *testing.T) {
 			return store.Set(key, map[string]any{"uid": uids[key]})
 		})...)
 	}
-	storetest.Put(t, second.Store, store.Set(one, map[string]any{"uid": "of what is gone"}))
+	storetest.Put(t, second.Store, store.Set(one, map[string]any{"uid": "of a deleted document"}))
 	for _, run := range []struct {
 		of       string
 		commits  int64
@@ -221,7 +221,7 @@ func TestADatabaseThatIsEmptyOrACopyOfAnotherIsFilled(t *testing.T) {
 	}{
 		{"first", 2 + page + 1 + 100, 0, "a copy, a page, the progress of each pass, and a part of a page", true},
 		{"first", plenty, documents - page, "the rest", false},
-		{"first", plenty, 0, "that is all", false},
+		{"first", plenty, 0, "all is copied", false},
 		{"restored", plenty, 1 + documents + documents, "all again, by the copies and by the documents", false},
 	} {
 		left.Store(run.commits)

@@ -35,7 +35,7 @@ func TestAnIDIsCutToAUniquePrefix(t *testing.T) {
 	}
 }
 
-func TestAShellTakesAnIDAsOneWord(t *testing.T) {
+func TestAShellReadsAQuotedIDAsOneWord(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{
 		"e-1.a:b": "e-1.a:b", "a|b": "'a|b'", "a'; rm": `'a'\''; rm'`, "x~y": "'x~y'", "": "",

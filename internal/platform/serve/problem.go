@@ -166,7 +166,7 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) // the client has left
 }
 
 // Header values that all answers share, which saves an allocation each.

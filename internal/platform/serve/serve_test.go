@@ -49,7 +49,7 @@ func running(
 		{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"},
 	} {
 		require.True(t, lines.Scan())
-		require.Equal(t, want, filetest.JSON[line](t, lines.Bytes()), "the first line is the service's")
+		require.Equal(t, want, filetest.JSON[line](t, lines.Bytes()), "the service logs the first line")
 	}
 	return listener.Addr().String(), on.Addr().String(), stop, result
 }
@@ -110,9 +110,9 @@ func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 		return ask(t, over, http.MethodGet, address, path)
 	}
 	require.Equal(t, http.StatusOK, get(kept, address, "/"))
-	require.Equal(t, http.StatusNotFound, get(fresh, address, "/metrics"), "they have a port of their own")
+	require.Equal(t, http.StatusNotFound, get(fresh, address, "/metrics"), "metrics have a port of their own")
 	require.Equal(t, http.StatusOK, get(fresh, beside, "/metrics"))
-	require.Equal(t, http.StatusNotFound, get(fresh, beside, "/slow"), "the service is not there")
+	require.Equal(t, http.StatusNotFound, get(fresh, beside, "/slow"), "the port of metrics has no other route")
 	require.Equal(t, http.StatusMethodNotAllowed, ask(t, fresh, http.MethodPost, beside, "/metrics"))
 	answered := make(chan int, 1)
 	go func() { answered <- get(fresh, address, "/slow") }()
@@ -128,8 +128,8 @@ func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	require.Zero(t, get(fresh, beside, "/metrics"))
 }
 
-// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor fails it.
-func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
+// A scrape that hangs neither delays the end nor makes it a failure.
+func TestRequestsThatOutlastTheDrainAreCutOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		drain time.Duration
@@ -146,7 +146,7 @@ func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 			defer close(hung)
 			if ask(t, fresh, http.MethodGet, map[bool]string{true: address, false: beside}[test.want != nil],
 				"/metrics") != 0 {
-				t.Error("its sender gets an answer, and does not send again")
+				t.Error("the request got an answer")
 			}
 		}()
 		<-inside
@@ -158,7 +158,7 @@ func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 
 // The server's write timeout starts before the body arrives. A request that uses all its time to arrive and
 // all its time to be handled must still get its answer. A connection without a request is not waited for.
-func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
+func TestTheWriteTimeoutAllowsForTheLongestRequestAndItsHandling(t *testing.T) {
 	t.Parallel()
 	timeouts := make(chan time.Duration, 1)
 	address, _, stop, ended := running(t, &serve.Server{
@@ -176,7 +176,7 @@ func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
+func TestAServiceWithoutMetricsOrTimeoutsDoesNotStart(t *testing.T) {
 	t.Parallel()
 	for says, server := range map[string]*serve.Server{
 		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
@@ -245,7 +245,7 @@ type coded int
 func (c coded) Error() string { return "coded" }
 func (c coded) ExitCode() int { return int(c) }
 
-func TestAnErrorSaysItsExitCode(t *testing.T) {
+func TestAnErrorHasItsExitCode(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[int]error{
 		1: errors.New("plain"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", coded(3)),
@@ -340,7 +340,7 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	require.NotContains(t, w.Header(), "Www-Authenticate")
 }
 
-func TestAnAnswerIsTheValueOrTheErrorsAnswer(t *testing.T) {
+func TestAnswerServesTheValueOrTheMappedError(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{nil, errGone} {
 		w := httptest.NewRecorder()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestABuildSaysItsCommitAndWhetherFilesDiffered(t *testing.T) {
+func TestABuildHasItsCommitAndAMarkOfChangedFiles(t *testing.T) {
 	t.Parallel()
 	const commit = "0123456789abcdef0123456789abcdef01234567"
 	for name, test := range map[string]struct {

@@ -102,7 +102,7 @@ func (s Scheme) compile() (*compiled, error) {
 	}
 	timed := s.TimestampHeader != "" || s.TimestampPrefix != ""
 	require(s.TimestampHeader == "" || s.TimestampPrefix == "",
-		"the timestamp stands in a header of its own or behind a prefix, not in both")
+		"the timestamp is in a header of its own or behind a prefix, not in both")
 	require(s.TimestampPrefix == "" || (s.Separator != "" && s.Prefix != "" && s.Prefix != s.TimestampPrefix),
 		"a list of signature and timestamp has a separator, and a prefix for each")
 	require(s.Separator == "" || s.Prefix != "", "each signature of a list has a prefix")

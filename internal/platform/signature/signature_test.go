@@ -86,7 +86,7 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 		v := verifierAt(t, at, scheme, test.Secret)
 		require.ErrorIs(t, v.Verify(headers, signed), want, test.What)
 		claim, err := v.Headers(headers)
-		if errors.Is(want, signature.ErrSignature) { // which the body alone can tell
+		if errors.Is(want, signature.ErrSignature) { // which needs the body
 			require.NoError(t, err, test.What)
 		} else {
 			require.ErrorIs(t, err, want, test.What)
@@ -107,7 +107,7 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	}
 }
 
-func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
+func TestTheWindowHasTheSameBoundsInEveryScheme(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range schemes {
 		if scheme.ReplayWindow != "" {
@@ -129,7 +129,7 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatProvesNothingIsRefusedAndNoSecretPrinted(t *testing.T) {
+func TestAnUnsafeConfigurationIsRefusedAndNoSecretPrinted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		scheme    signature.Scheme
@@ -180,7 +180,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, stamp, given string, payload []byte) {
 		for _, scheme := range schemes {
 			v := verifier(t, scheme, secret)
-			// A random signature never matches. Verify refuses whatever Headers refuses.
+			// A random signature never matches. Verify refuses all that Headers refuses.
 			made := func(name string) []string {
 				switch {
 				case strings.HasSuffix(strings.ToLower(name), "signature"):
@@ -227,7 +227,7 @@ func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 	}
 }
 
-// The page for who registers an endpoint shows a delivery: a receiver's first test is to verify it.
+// The page about endpoints shows a delivery, which a receiver verifies as a first test.
 func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
 	t.Parallel()
 	page := filetest.Read(t, "../../../docs/guides/receive.md")

@@ -43,7 +43,7 @@ type Order struct {
 // Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another
 // order under the same key. A payment is refunded once for each key. Orders are kept in memory.
 //
-// POST /gateway/tell and GET /gateway/orders are for people and have no authentication: serve it on the
+// POST /gateway/behave and GET /gateway/orders are for people and have no authentication: serve it on the
 // loopback address. It is safe for concurrent use.
 type Gateway struct {
 	*service
@@ -61,9 +61,9 @@ func NewGateway(config ServiceConfig) (*Gateway, error) {
 	g := &Gateway{service: shared}
 	for _, path := range []string{PaymentsPath, RefundsPath} {
 		g.mux.HandleFunc("POST "+path, g.take)
-		g.mux.HandleFunc("GET "+path+"/{id}", g.asked(path, g.known))
+		g.mux.HandleFunc("GET "+path+"/{id}", g.lookup(path, g.known))
 	}
-	g.mux.HandleFunc("POST /gateway/tell", g.instruct)
+	g.mux.HandleFunc("POST /gateway/behave", g.instruct)
 	g.mux.HandleFunc("GET /gateway/orders", func(w http.ResponseWriter, _ *http.Request) {
 		serve.WriteJSON(w, http.StatusOK, map[string][]Order{"items": g.Orders()})
 	})
@@ -88,7 +88,7 @@ func (g *Gateway) CarriedOut(eventID string) int {
 	return g.times(func(o Order) bool { return o.EventID == eventID })
 }
 
-// Refunded is how often a payment was refunded, under whatever keys.
+// Refunded is how often a payment was refunded, under all keys together.
 func (g *Gateway) Refunded(payment string) int {
 	return g.times(func(o Order) bool { return o.Path == RefundsPath && o.PaymentID == payment })
 }

@@ -31,28 +31,24 @@ func refund(id, payment string) string {
 	return `{"event_id":"` + id + `","action":"refund","payment_id":"` + payment + `"}`
 }
 
-// order sends an order, and returns the status of the answer and its member status; 0: cut off.
+// order sends an order, or looks one up if body is empty. It returns the status of the answer, 0 if that was
+// cut off, and its member status.
 func order(t *testing.T, g http.Handler, path, id, body string) (status int, says string) {
 	t.Helper()
-	status, answer, _ := post(t, g, path, id, body)
-	return status, saysOf(answer)
-}
-
-func saysOf(answer string) string {
+	request := signed(t, http.MethodPost, path, body, start)
+	if body == "" {
+		request = signed(t, http.MethodGet, path+"/"+id, "", start)
+	}
+	request.Header.Set("Idempotency-Key", id)
+	status, answer, _ := serveOnce(g, request)
 	var said struct {
 		PaymentID string `json:"payment_id"`
 		Status    string `json:"status"`
 	}
 	if json.Unmarshal([]byte(answer), &said) != nil || said.PaymentID == "" {
-		return ""
+		return status, ""
 	}
-	return said.Status
-}
-
-func askAbout(t *testing.T, g http.Handler, path, id, _ string) (status int, says string) {
-	t.Helper()
-	status, answer, _ := serveOnce(g, signed(t, http.MethodGet, path+"/"+id, "", start))
-	return status, saysOf(answer)
+	return status, said.Status
 }
 
 func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T) {
@@ -75,25 +71,23 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
 	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99",`+
 		`"currency":"EUR","status":"succeeded"}`, answer)
-	status, _ := askAbout(t, g, standin.RefundsPath, "key-1", "")
+	status, _ := order(t, g, standin.RefundsPath, "key-1", "")
 	require.Equal(t, http.StatusNotFound, status, "refunds are another service")
 
 	for _, id := range []string{"r-1", "r-2", "r-1"} {
 		status, _ = order(t, g, standin.RefundsPath, id, refund(id, "pay-1"))
 		require.Equal(t, http.StatusOK, status)
 	}
-	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
+	require.Equal(t, 2, g.Refunded("pay-1"), "two keys are two refunds")
 }
 
-// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0
-// is a cut connection.
 func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	t.Parallel()
-	type step struct {
+	type step struct { // the arguments and results of order
 		path, id, body string
 		status         int
 		says           string
-		carried        int // so far
+		carried        int // how often it was carried out so far
 	}
 	pay := func(id, subscription string, status int, says string, carried int) step {
 		return step{standin.PaymentsPath, id, payment(id, subscription), status, says, carried}
@@ -101,7 +95,7 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	back := func(id, of string, status int, says string, carried int) step {
 		return step{standin.RefundsPath, id, refund(id, of), status, says, carried}
 	}
-	ask := func(status int, says string, carried int) step {
+	lookup := func(status int, says string, carried int) step {
 		return step{standin.PaymentsPath, "e", "", status, says, carried}
 	}
 	for name, test := range map[string]struct {
@@ -111,24 +105,26 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	}{
 		"to decline": {
 			standin.Decline, "",
-			[]step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
+			[]step{pay("e", "s", 200, "declined", 0), lookup(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
 		},
 		"to fail": {
-			standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+			standin.Fail, "",
+			[]step{pay("e", "s", 503, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
 		},
 		"to refuse": {
-			standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+			standin.Refuse, "",
+			[]step{pay("e", "s", 422, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
 		},
 		"to lose its answer": {
 			standin.Lose, "",
-			[]step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
+			[]step{pay("e", "s", 0, "", 1), lookup(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
 		},
 		"to forget": {
 			standin.Forget, "",
-			[]step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
+			[]step{pay("e", "s", 200, "succeeded", 1), lookup(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
 		},
 		"to hang": {
-			standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+			standin.Hang, "", []step{pay("e", "s", 0, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
 		},
 		"of one payment": {
 			standin.Fail, "p-2", []step{
@@ -145,35 +141,31 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 		g.Close() // or a hanging request would last until the end
 		require.NoError(t, g.Behave(test.of, test.act, 1))
 		for _, step := range test.steps {
-			tried := order
-			if step.body == "" {
-				tried = askAbout
-			}
-			status, says := tried(t, g, step.path, step.id, step.body)
+			status, says := order(t, g, step.path, step.id, step.body)
 			require.Equal(t, []any{step.status, step.says, step.carried},
 				[]any{status, says, g.CarriedOut(step.id)}, name)
 		}
 	}
 }
 
-// What else is wrong with an order is tried for the receiver, which reads a post in the same way.
-func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
+// The receiver's test has the other mistakes: it reads a post in the same way.
+func TestTheGatewayRefusesUnsignedAndIncompleteOrders(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
 		start.Add(-2*time.Minute)))
 	require.Equal(t, http.StatusUnauthorized, status)
 	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)
-	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund of nothing")
+	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund without a payment")
 	require.Empty(t, g.Orders())
 }
 
-func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
+func TestTheGatewaysModesAndOrdersHaveRoutes(t *testing.T) {
 	t.Parallel()
 	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
-	status, _ := unsigned(t, before, http.MethodPost, "/gateway/tell", `{"mode":"fail","times":1}`)
+	status, _ := unsigned(t, before, http.MethodPost, "/gateway/behave", `{"mode":"fail","times":1}`)
 	require.Equal(t, http.StatusNoContent, status)
 	for _, want := range []int{http.StatusServiceUnavailable, http.StatusOK} {
 		status, _ = order(t, before, standin.PaymentsPath, "evt-1", payment("evt-1", "sub-1"))
@@ -182,5 +174,5 @@ func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
 	_, answer := unsigned(t, before, http.MethodGet, "/gateway/orders", "")
 	require.Contains(t, answer, `"event_id":"evt-1"`)
 	status, _ = unsigned(t, before, http.MethodPost, "/v1/payment-processing", "{}")
-	require.Equal(t, http.StatusTeapot, status, "what is not the gateway's is another's")
+	require.Equal(t, http.StatusTeapot, status, "another service's path is left to that service")
 }

@@ -60,8 +60,8 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 	return issuer, verifier
 }
 
-// The whole way on the wire: Google's client publishes over gRPC, and the simulator pushes over HTTP.
-func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
+// Google's client publishes over gRPC, and the simulator pushes over HTTP.
+func TestAMessageOfGooglesClientArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
 	issuer, verifier := verifying(t, time.Now)
 	var mu sync.Mutex
@@ -138,10 +138,10 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	}
 }
 
-func TestMessagesWaitForTheWorkersURLAndForTheWorker(t *testing.T) {
+func TestMessagesWaitForTheAddressOfTheWorkerAndForTheWorker(t *testing.T) {
 	t.Parallel()
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
 	broker := filetest.Must(standin.NewBroker(
 		standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
 			ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
@@ -150,8 +150,8 @@ func TestMessagesWaitForTheWorkersURLAndForTheWorker(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "quick",
 		contract.Message{Data: []byte("x")})))
 	require.NoError(t, broker.Settled(t.Context()))
-	require.Equal(t, standin.Stats{Backlog: 1, Window: 5}, broker.Stats("quick-push"), "nothing is tried")
-	broker.PushTo(gone.URL)
+	require.Equal(t, standin.Stats{Backlog: 1, Window: 5}, broker.Stats("quick-push"), "nothing is pushed")
+	broker.PushTo(closed.URL)
 	require.NoError(t, broker.Settled(t.Context()))
 	require.NotZero(t, broker.Stats("quick-push").PushBackoff)
 
@@ -177,7 +177,7 @@ func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
 	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+renewed))
 	keys := httptest.NewRecorder()
 	issuer.ServeHTTP(keys, nil)
-	require.NotContains(t, keys.Body.String(), `"d"`, "the private half stays here")
+	require.NotContains(t, keys.Body.String(), `"d"`, "the private key is not published")
 }
 
 // A queue's subscription is <id>-push.
@@ -200,7 +200,7 @@ func waiting() standin.SimulatorConfig {
 	}
 }
 
-func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
+func TestWaitingMessagesSurviveAnEndOrAKill(t *testing.T) {
 	t.Parallel()
 	for _, killed := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "broker.json")
@@ -249,16 +249,16 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 			got, ids := map[string][]string{}, map[string]bool{kept[0].ID: true}
 			for _, push := range s.worker.pushes() {
 				got[push.Message.OrderingKey] = append(got[push.Message.OrderingKey], push.text())
-				require.False(t, ids[push.Message.MessageID], "an id of its own")
+				require.False(t, ids[push.Message.MessageID], "each message has an id of its own")
 				ids[push.Message.MessageID] = true
 				if !killed {
-					require.Equal(t, attempts[push.text()]+1, push.DeliveryAttempt, "it is counted on")
+					require.Equal(t, attempts[push.text()]+1, push.DeliveryAttempt, "attempts of earlier processes count")
 				}
 			}
 			require.Equal(t, map[string][]string{
 				"k0": {"t00", "t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t03", "t05", "t07", "t09", "t11"},
 				"": {"loose"},
-			}, got, "each once, in order per key, what is new behind, and nothing of the queue that is paused")
+			}, got, "each once, in order per key, new ones last, and none of the paused queue")
 			require.NoError(t, s.Resume(t.Context(), paused))
 			synctest.Wait()
 			require.Equal(t, "kept", s.worker.texts()[13])
@@ -289,14 +289,14 @@ func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
+func TestAnUnreadableFileIsAnErrorAndMessagesOfRemovedSubscriptionsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "broker.json")
 		s := newBench(t, always(http.StatusNoContent), plain())
 		require.NoError(t, os.WriteFile(path, []byte(`{"subscription":"hold","got":{"ID":"1"}}`+"\n"), 0o600))
 		loaded := filetest.Must(s.Load(path))(t)
-		require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
+		require.Equal(t, standin.Loaded{Gone: 1}, loaded, "the message of a removed subscription")
 		require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
 		_, err := s.Load(path)
 		require.ErrorIs(t, err, boltstore.ErrDamaged)
@@ -304,8 +304,8 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 	})
 }
 
-// A push that is under way when its queue is paused ends as ever: refused, it waits with the others.
-func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
+// A push in flight when its queue is paused ends as usual: refused, its message waits with the others.
+func TestAPausedQueueIsNotPushedAndResumesInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s *bench
@@ -322,7 +322,7 @@ func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
 		holds := func() backlog.Held {
 			all, at := filetest.Both(s.Backlogs(t.Context()))(t)
 			require.Equal(t, time.Now(), at)
-			require.Contains(t, all, "hold", "a subscription that holds nothing is known to hold nothing")
+			require.Contains(t, all, "hold", "an empty subscription has a count of 0")
 			return all[paused.PushSubscription()]
 		}
 		stands := func(q catalog.Queue) pause.Standing {

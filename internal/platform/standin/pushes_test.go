@@ -54,7 +54,7 @@ func (p policy) config() standin.SimulatorConfig {
 	return config
 }
 
-func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
+func TestPushesComeAtTheTimesOfTheirSubscriptionsPolicies(t *testing.T) {
 	t.Parallel()
 	for _, test := range filetest.YAML[[]policy](t, "testdata", "pushes.yaml") {
 		t.Run(test.What, func(t *testing.T) {

@@ -62,8 +62,8 @@ type Delivery struct {
 // and Idempotency-Key; GET of the path for reconciling says whether it was. It stands in for a third party,
 // too, at PartnerPath. Deliveries are kept in memory.
 //
-// GET /deliveries and POST /tell are for people and have no authentication: serve it on the loopback address.
-// It is safe for concurrent use.
+// GET /deliveries and POST /behave are for people and have no authentication: serve it on the loopback
+// address. It is safe for concurrent use.
 type Receiver struct {
 	*service
 	deliveries []Delivery
@@ -95,7 +95,7 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
-	taken := map[string]bool{"/tell": true, PartnerPath: true} // which are not the services'
+	taken := map[string]bool{"/behave": true, PartnerPath: true} // which are not the services'
 	for _, post := range config.Posts {
 		if !taken[post.Path] {
 			receive := r.receive
@@ -105,12 +105,12 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 			r.mux.HandleFunc("POST "+post.Path, receive)
 		}
 		if post.Reconcile != "" && !taken[post.Reconcile] {
-			r.mux.HandleFunc("GET "+post.Reconcile, r.asked(post.Path, r.known))
+			r.mux.HandleFunc("GET "+post.Reconcile, r.lookup(post.Path, r.known))
 		}
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}
 	r.mux.HandleFunc("POST "+PartnerPath, r.hook)
-	r.mux.HandleFunc("POST /tell", r.instruct)
+	r.mux.HandleFunc("POST /behave", r.instruct)
 	r.mux.HandleFunc("GET /deliveries", func(w http.ResponseWriter, _ *http.Request) {
 		serve.WriteJSON(w, http.StatusOK, map[string][]Delivery{"items": append([]Delivery{}, r.Deliveries()...)})
 	})

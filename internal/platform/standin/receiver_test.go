@@ -29,12 +29,11 @@ const (
 	webhookPath    = "/v1/webhooks/payment"
 )
 
-func newReceiver(t testing.TB) *standin.Receiver {
+func newReceiver(t testing.TB, posts ...catalog.Post) *standin.Receiver {
 	t.Helper()
 	return filetest.Must(standin.NewReceiver(standin.ServiceConfig{
-		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time {
-			return start
-		},
+		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Posts: posts,
+		Now: func() time.Time { return start },
 	}))(t)
 }
 
@@ -85,7 +84,7 @@ func outcomes(r *standin.Receiver) []string {
 	return filetest.Map(r.Deliveries(), func(d standin.Delivery) string { return d.EventID + " " + d.Outcome })
 }
 
-// Against a simple model: modes are used up in order, a key is applied once, and a key with another body is
+// In the model modes are used up in order, a key is applied once, and a key with another body is
 // another event, which is refused.
 func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
@@ -114,7 +113,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 				require.NoError(rt, r.Behave(one.of, one.mode, times))
 				orders = append(orders, slices.Repeat([]order{one}, times)...)
 			},
-			"take back": func(rt *rapid.T) {
+			"return to normal": func(rt *rapid.T) {
 				of := rapid.SampledFrom([]string{"", "evt-1"}).Draw(rt, "of")
 				require.NoError(rt, r.Behave(of, standin.Normal, 0))
 				orders = slices.DeleteFunc(orders, func(o order) bool { return of == "" || o.of == of })
@@ -148,7 +147,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 				require.Equal(rt, want == standin.Duplicate, strings.Contains(answer, `"duplicate":true`))
 				delivered = append(delivered, id+" "+want)
 			},
-			"ask": func(rt *rapid.T) {
+			"look up": func(rt *rapid.T) {
 				id := drawID(rt)
 				status, _, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/"+id, "", start))
 				require.Equal(rt, map[bool]int{true: 200, false: 404}[bodies[id] != ""], status)
@@ -211,7 +210,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		"no subscription": {
 			`{"key":"evt","event_id":"evt","action":"renewal"}`, 0, nil, 422,
 		},
-		"an id that is none": {
+		"an invalid id": {
 			notice("../evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "../evt") }, 422,
 		},
 		"too large":      {`{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, 0, nil, 413},
@@ -231,7 +230,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		require.Equal(t, test.want == http.StatusOK, len(r.Deliveries()) == 1, name)
 	}
 	status, _ := unsigned(t, newReceiver(t), http.MethodGet, webhookPath+"/evt", "")
-	require.Equal(t, http.StatusUnauthorized, status, "a question is signed too")
+	require.Equal(t, http.StatusUnauthorized, status, "a lookup needs a signature too")
 	for name, config := range map[string]standin.ServiceConfig{
 		"no secret":      {Tolerance: time.Minute},
 		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
@@ -239,9 +238,8 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	} {
 		require.Error(t, filetest.ErrorOf(standin.NewReceiver(config)), name)
 	}
-	_,
-		err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
-	require.NoError(t, err, "the clock may be the machine's")
+	config := standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute}
+	require.NoError(t, filetest.ErrorOf(standin.NewReceiver(config)), "the clock may be the machine's")
 }
 
 type cutShort struct{}
@@ -266,7 +264,7 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 		`{"mode":"","times":1}`:           422, `{"mode":"explode","times":1}`: 422,
 		`{"mode":"fail","times":1}`: 204,
 	} {
-		status, _ := unsigned(t, r, http.MethodPost, "/tell", body)
+		status, _ := unsigned(t, r, http.MethodPost, "/behave", body)
 		require.Equal(t, want, status, body)
 	}
 	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
@@ -300,10 +298,10 @@ func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
 	const body = `{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00Z","data":{"id":"inv-1"}}`
 	r := newReceiver(t)
 	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start),
-		"it knows no secret yet")
+		"before Trust every webhook is refused")
 	require.Error(t, r.Trust("no secret"))
 	require.NoError(t, r.Trust(nextSecret))
-	require.NoError(t, r.Trust(partnerSecret), "in place of the one before")
+	require.NoError(t, r.Trust(partnerSecret), "a second secret replaces the first")
 	for _, step := range []struct {
 		sentence, secret, body string
 		at                     time.Time
@@ -343,20 +341,15 @@ func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string
 
 func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 	t.Parallel()
-	indexing := func() *standin.Receiver {
-		return filetest.Must(standin.NewReceiver(standin.ServiceConfig{
-			Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
-			Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
-		}))(t)
-	}
+	index := catalog.Post{Path: "/products/_bulk", Form: catalog.Bulk}
 	all := filetest.YAML[struct{ Taken, Steps []bulk }](t, "testdata", "bulk.yaml")
 	for _, b := range all.Taken {
-		r := indexing()
+		r := newReceiver(t, index)
 		status, _ := b.sent(t, r)
 		require.Equal(t, b.Status, status, b.What)
 		require.Equal(t, b.Status == http.StatusOK, len(r.Deliveries()) == 1, b.What)
 	}
-	r := indexing()
+	r := newReceiver(t, index)
 	for _, b := range all.Steps {
 		status, answer := b.sent(t, r)
 		require.Equal(t, http.StatusOK, status)

@@ -17,7 +17,7 @@ import (
 
 // Loaded says what a file held.
 type Loaded struct {
-	// Waiting counts messages that wait for delivery. Gone counts those of subscriptions that are gone.
+	// Waiting counts messages that wait for delivery. Gone counts those of subscriptions that no longer exist.
 	Waiting, Gone int
 }
 
@@ -145,7 +145,7 @@ func (s *Simulator) Standing(_ context.Context, q catalog.Queue) (pause.Standing
 	}
 }
 
-// Pause implements pause.Switch. A push that is under way ends as ever.
+// Pause implements pause.Switch. A push in flight ends as usual.
 func (s *Simulator) Pause(_ context.Context, q catalog.Queue, _ time.Time) error {
 	return s.setPaused(q, true)
 }

@@ -28,14 +28,14 @@ const (
 	// Hang does nothing, and does not answer until the sender gives up or the stand-in is closed.
 	Hang Mode = "hang"
 	// Forget is, of the receiver, to apply the delivery and to cut the connection without an answer. The
-	// gateway carries out the order, answers, and forgets its key: asked, it knows of nothing, and it
+	// gateway carries out the order, answers, and forgets its key: a lookup finds nothing, and it
 	// carries out the repetition once more.
 	Forget Mode = "forget"
 	// Lose is, of the gateway, to carry out the order and to cut the connection without an answer.
 	Lose Mode = "lose"
 	// Decline is, of the gateway, to carry out nothing, to say so with status 200, and to remember it.
 	Decline Mode = "decline"
-	// Normal takes back what was asked for before.
+	// Normal takes back the modes that were set before.
 	Normal Mode = "normal"
 )
 
@@ -234,8 +234,8 @@ func (s *service) keyed(
 	return given, nil, false
 }
 
-// asked answers a signed question about an event: with what is known of it on a path, or nil.
-func (s *service) asked(path string, known func(path, id string) any) http.HandlerFunc {
+// lookup answers a signed request about an event with what is known of it on a path, or nil.
+func (s *service) lookup(path string, known func(path, id string) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := readSigned(w, r, s.verifiers); !ok {
 			return
@@ -255,10 +255,10 @@ func (s *service) asked(path string, known func(path, id string) any) http.Handl
 func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) bool {
 	switch mode {
 	case Fail:
-		serve.Refuse(http.StatusServiceUnavailable, "failed", "Asked to fail.").Write(w)
+		serve.Refuse(http.StatusServiceUnavailable, "failed", "Set to fail.").Write(w)
 	case Refuse:
 		serve.Refuse(http.StatusUnprocessableEntity, "refused",
-			"Asked to refuse, or the key was used before for something else.").Write(w)
+			"Set to refuse, or the key was used before for something else.").Write(w)
 	case Hang:
 		select {
 		case <-r.Context().Done():
@@ -266,7 +266,7 @@ func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) boo
 		}
 		fallthrough
 	case Lose:
-		panic(http.ErrAbortHandler) // the only way to end without an answer
+		panic(http.ErrAbortHandler) // it ends the request without an answer
 	default:
 		return false
 	}

@@ -61,7 +61,7 @@ type Simulator struct {
 	nextID  int64
 	topics  map[string][]*subscription
 	subs    map[string]*subscription
-	// log is the file of what changes; nil: there is none. logFailed is why it is written no more.
+	// log is the file of changes; nil: there is none. logFailed is why it is no longer written.
 	log       *os.File
 	logFailed error
 }
@@ -238,7 +238,7 @@ func (s *Simulator) forward(sub *subscription, l *lane) {
 		"CloudPubSubDeadLetterSourceSubscriptionProject": s.config.ProjectID,
 		"CloudPubSubDeadLetterSourceTopicPublishTime":    d.PublishTime.Format("2006-01-02T15:04:05.000-07:00"),
 	})
-	// before it is done with: a killed process leaves it in both places, and not in none
+	// before it is removed: a killed process leaves it in both places, and not in none
 	s.take(sub.DeadLetterTopic, message)
 	s.remove(sub, l)
 }

@@ -199,7 +199,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	})
 }
 
-func TestPushBodyIsTheWrappedOne(t *testing.T) {
+func TestPushBodyIsWrapped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const id = "946684800000001" // the clock's microseconds plus one
@@ -250,7 +250,7 @@ func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 	})
 }
 
-func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
+func TestADeadLetterNamesItsSourceAndIsHeldForItsRetention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBench(t, func(push received) int {
@@ -265,16 +265,16 @@ func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
 		s.advance(time.Hour)
 		held := s.Held("orders-dlq-hold")
 		require.Len(t, held, 2)
-		letter := held[slices.IndexFunc(held, func(m standin.Message) bool { return m.OrderingKey == "c-1" })]
-		require.NotEqual(t, id, letter.ID, "it is a new message there")
-		require.Equal(t, "bad", string(letter.Data))
+		deadLetter := held[slices.IndexFunc(held, func(m standin.Message) bool { return m.OrderingKey == "c-1" })]
+		require.NotEqual(t, id, deadLetter.ID, "a dead letter is a new message")
+		require.Equal(t, "bad", string(deadLetter.Data))
 		require.Equal(t, map[string]string{
 			"event_id": "e-1",
 			"CloudPubSubDeadLetterSourceDeliveryCount":       "1",
 			"CloudPubSubDeadLetterSourceSubscription":        "orders-push",
 			"CloudPubSubDeadLetterSourceSubscriptionProject": "demo-project",
 			"CloudPubSubDeadLetterSourceTopicPublishTime":    "2000-01-01T00:00:00.000+00:00",
-		}, letter.Attributes)
+		}, deadLetter.Attributes)
 		require.Equal(t, 2, s.Stats("orders-dlq-hold").Backlog)
 		s.advance(14 * 24 * time.Hour)
 		require.Empty(t, s.Held("orders-dlq-hold"))
@@ -289,7 +289,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 		keys, each := rapid.IntRange(1, 4).Draw(r, "keys"), rapid.IntRange(1, 8).Draw(r, "messages of each")
 		failing := rapid.SliceOfN(rapid.IntRange(0, 99), 32, 32).Draw(r, "failing")
 		limit := rapid.IntRange(0, 60).Draw(r, "percent failing")
-		const enough = 200 // the draws are used again and again; afterwards nothing fails
+		const enough = 200 // the draws repeat for so many pushes; afterwards nothing fails
 		var mu sync.Mutex
 		count, left, acked, wrong := 0, 1, map[string]int{}, []string{}
 		synctest.Test(t, func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 	})
 }
 
-func TestPublishRefusesWhatPubSubWould(t *testing.T) {
+func TestPublishRefusesTheSameMessagesAsPubSub(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBench(t, always(200), plain())
@@ -339,7 +339,7 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 					Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)},
 				}, contract.ErrLimit,
 			},
-			"a caller that is gone": {ended, "orders", contract.Message{Data: data}, context.Canceled},
+			"a cancelled caller": {ended, "orders", contract.Message{Data: data}, context.Canceled},
 		} {
 			require.ErrorIs(t, filetest.ErrorOf(s.Publish(test.ctx, test.topic, test.message)), test.want, name)
 		}
@@ -379,6 +379,6 @@ func TestCloseCancelsPushesThatHangAndDropsMessagesThatWait(t *testing.T) {
 		s.publish("", "fails")
 		require.NoError(t, s.Close())
 		s.advance(time.Hour)
-		require.Len(t, s.worker.pushes(), 2, "nothing is tried again")
+		require.Len(t, s.worker.pushes(), 2, "no push is repeated after Close")
 	})
 }

@@ -50,7 +50,7 @@ var ErrInvalid = errors.New("auth: invalid token")
 // Identity needs Audience and Allow, and Accounts need nothing.
 type Config struct {
 	Mode string // oidc, iam, or none, which needs no audience and no account
-	// Audience is the expected audience: of an ID token what its client asked for, of a proxy's assertion the
+	// Audience is the expected audience: of an ID token what its client requested, of a proxy's assertion the
 	// resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
 	Audience       string
 	ServiceAccount string

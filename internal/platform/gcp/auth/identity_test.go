@@ -18,7 +18,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// How a token of Google's is read is tried for people in auth_test.go.
+// auth_test.go tests how a token of Google's is read for people.
 func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
 	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
@@ -147,7 +147,7 @@ func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 		"for no address":         {"", token(nil), "", "the audience is empty"},
 		"of an unproven address": {queue, token(jwt.MapClaims{"email_verified": false}), "", "email_not_verified"},
 		"of no address":          {queue, token(jwt.MapClaims{"email": "nobody"}), "", "email"},
-		"nothing":                {queue, "", "", "no bearer token"},
+		"no token":               {queue, "", "", "no bearer token"},
 	} {
 		email, invalid, err := accounts.Account(t.Context(), test.audience, test.authorization)
 		require.NoError(t, err, name)

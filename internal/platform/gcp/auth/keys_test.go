@@ -238,7 +238,7 @@ type scenario struct {
 		Server, Token, Is string
 		Fresh             *string
 		Fetches           int64
-		Callers           int // 20 where it says nothing
+		Callers           int // 20 if the row has none
 	}
 }
 
@@ -301,8 +301,8 @@ func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 	}
 }
 
-// Neither a caller that waits for the fetch ends it, nor one that was answered before it.
-func TestCallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
+// Neither the end of a caller that waits for the fetch ends it, nor that of one that has its answer.
+func TestACancelledCallerDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
 	type caller struct {
@@ -310,7 +310,7 @@ func TestCallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 		want  error
 	}
 	filetest.Each(t, map[string]caller{
-		"that was answered": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable},
+		"with its answer": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable},
 	}, func(t *testing.T, first caller) {
 		synctest.Test(t, func(t *testing.T) {
 			now := &clock{}
@@ -339,7 +339,7 @@ func TestCallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 			require.NoError(t, verifier.Verify(t.Context(), headers["new"]))
 			synctest.Wait()
 			require.ErrorIs(t, verifier.Verify(t.Context(), headers["old"]), auth.ErrInvalid,
-				"what the set no longer holds is forgotten")
+				"a key that the set no longer has is refused")
 			require.EqualValues(t, 2, keys.fetches.Load())
 		})
 	})

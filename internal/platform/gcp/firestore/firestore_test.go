@@ -101,46 +101,36 @@ func requireSum(t *testing.T, s *firestore.Store, want int64) {
 func TestUnavailableCommitIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
 	t.Parallel()
 	type row struct {
-		// writes are made with the version of the document before
-		writes func(store.Version) []store.Write
-		before bool
+		writes []store.Write // a versioned one gets the version of the stored record
+		stored bool
 		sent   int64
 		named  error
 	}
 	filetest.Each(t, map[string]row{
-		"a create meets itself": {
-			func(store.Version) []store.Write { return []store.Write{create} }, false, 2, store.ErrExists,
+		"a create is repeated":                     {[]store.Write{create}, false, 2, store.ErrExists},
+		"an increment beside a create is repeated": {[]store.Write{sum, create}, false, 2, store.ErrExists},
+		"an increment beside a deletion is repeated": {
+			[]store.Write{sum, store.Delete(record, 1)}, true, 2, store.ErrStale,
 		},
-		"an increment beside a create too": {
-			func(store.Version) []store.Write { return []store.Write{sum, create} }, false, 2, store.ErrExists,
+		"an increment beside an update without a change is not repeated": {
+			[]store.Write{sum, store.Replace(record, 1, create.Fields)}, true, 1, nil,
 		},
-		"an increment beside a deletion too": {
-			func(v store.Version) []store.Write { return []store.Write{sum, store.Delete(record, v)} }, true, 2,
-			store.ErrStale,
-		},
-		"an update that changes nothing does not": {func(v store.Version) []store.Write {
-			return []store.Write{sum, store.Replace(record, v, create.Fields)}
-		}, true, 1, nil},
-		"a bare increment does not": {
-			func(store.Version) []store.Write { return []store.Write{sum} }, false, 1, nil,
-		},
+		"an increment alone is not repeated": {[]store.Write{sum}, false, 1, nil},
 	}, func(t *testing.T, test row) {
 		s, arm, sent := openLosing(t)
-		versions := []store.Version{0}
-		if test.before {
-			versions = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)
+		if test.stored {
+			test.writes[1].Version = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)[0]
 		}
 		sent.Store(0)
 		arm(codes.Unavailable)
-		writes := test.writes(versions[0])
-		_, err := s.Commit(t.Context(), writes)
+		_, err := s.Commit(t.Context(), test.writes)
 		if test.named != nil {
 			require.ErrorIs(t, err, test.named)
 		} else {
 			require.EqualError(t, err, "firestore: commit: Unavailable")
 		}
 		require.Equal(t, test.sent, sent.Load())
-		if writes[0].Op == store.OpIncrement {
+		if test.writes[0].Op == store.OpIncrement {
 			requireSum(t, s, 7)
 		}
 	})
@@ -176,7 +166,7 @@ func TestCommitMayBeStoredAfterItsContextHasEnded(t *testing.T) {
 				if err := call(); err != nil {
 					return err
 				}
-				if errors.Is(want, context.Canceled) { // by the caller, and late by the server's word
+				if errors.Is(want, context.Canceled) { // by the caller; the server reports it late
 					cancel()
 				}
 				return status.FromContextError(want).Err()
@@ -195,7 +185,7 @@ type brokenOnce struct {
 
 func (b brokenOnce) RecvMsg(m any) error {
 	if b.broken.CompareAndSwap(false, true) {
-		return status.Error(codes.Unavailable, "gone away")
+		return status.Error(codes.Unavailable, "the connection was lost")
 	}
 	return b.ClientStream.RecvMsg(m)
 }
@@ -205,9 +195,8 @@ func TestGetIsRepeatedAfterABrokenStream(t *testing.T) {
 	var broken atomic.Bool
 	s := open(t, option.WithGRPCDialOption(grpc.WithStreamInterceptor(
 		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
-			o ...grpc.CallOption) (
-			grpc.ClientStream, error,
-		) {
+			o ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
 			stream, err := streamer(ctx, desc, cc, method, o...)
 			return brokenOnce{ClientStream: stream, broken: &broken}, err
 		})))
@@ -227,17 +216,17 @@ func TestIncrementStaysAtTheLimit(t *testing.T) {
 
 func TestMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 	t.Parallel()
-	gone := status.Error(codes.NotFound, "The database (default) does not exist for project p")
+	missing := status.Error(codes.NotFound, "The database (default) does not exist for project p")
 	s := open(t,
 		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
 			func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
-				return gone
+				return missing
 			})),
 		option.WithGRPCDialOption(grpc.WithStreamInterceptor(
-			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (
-				grpc.ClientStream, error,
-			) {
-				return nil, gone
+			func(
+				context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption,
+			) (grpc.ClientStream, error) {
+				return nil, missing
 			})))
 	require.EqualError(t, filetest.ErrorOf(s.Get(t.Context(), record)), "firestore: get: NotFound")
 	_, err := s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
@@ -307,12 +296,9 @@ func TestOneOfFiftyDeliveriesOfAnEventWins(t *testing.T) {
 		deliver   func(run *dedupe.Run) (dedupe.Seen, error)
 		won, lost dedupe.Seen
 	}{
-		"a claim": {
-			func(run *dedupe.Run) (dedupe.Seen, error,
-			) {
-				return run.Claim(t.Context(), time.Minute, nil, false)
-			}, dedupe.Claimed, dedupe.Held,
-		},
+		"a claim": {func(run *dedupe.Run) (dedupe.Seen, error) {
+			return run.Claim(t.Context(), time.Minute, nil, false)
+		}, dedupe.Claimed, dedupe.Held},
 		"an effect": {func(run *dedupe.Run) (dedupe.Seen, error) {
 			return dedupetest.Effect(t.Context(), run, handler.Event{Queue: "q", ID: "e1"}, false,
 				func(context.Context, handler.Event) (handler.Effect, error) {

@@ -177,7 +177,7 @@ func (l *look) callers(ctx context.Context, id string) (members []string, ok boo
 	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(resource).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, what, getPolicy) { // it existed a moment ago
-			l.unread = append(l.unread, finding.Unread{What: what, Why: "it is gone: try again"})
+			l.unread = append(l.unread, finding.Unread{What: what, Why: "it does not exist any more: try again"})
 		}
 		return nil, false
 	}

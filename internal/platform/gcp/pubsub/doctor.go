@@ -46,7 +46,7 @@ func Examine(
 	if err != nil {
 		return Examination{}, err
 	}
-	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
+	defer func() { _ = a.client.Close() }() // every request has been answered
 	return a.examine(ctx, c, look, true)
 }
 

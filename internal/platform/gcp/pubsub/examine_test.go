@@ -157,16 +157,16 @@ func TestGrantOnTheProjectCountsForItsTopics(t *testing.T) {
 	p := applied(t)
 	delete(p.policies, outTopic)
 	delete(p.policies, ordersPush)
-	var asked atomic.Int64 // several queues ask at once
+	var reads atomic.Int64 // several queues read at once
 	p.look.Inherits = func(roles []string, is func(string) bool) bool {
-		asked.Add(1)
+		reads.Add(1)
 		granted := is("serviceAccount:orders@example.com") || is(pubsubAgent)
 		return granted && slices.Contains(roles, "roles/editor")
 	}
 	got, found := p.examine()
-	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "that of the tasks' worker")
+	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "the tasks' worker publishes there")
 	require.Contains(t, found.Findings[0].Want, "clicks@example.com")
-	require.EqualValues(t, 3, asked.Load(), "once for each grant that its resource lacks")
+	require.EqualValues(t, 3, reads.Load(), "once for each grant that its resource lacks")
 }
 
 func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
@@ -240,7 +240,7 @@ func TestWorkerExaminesWithoutTheWorkersAddresses(t *testing.T) {
 		"another path": {
 			pointed("https://orders.example/push/x"), []string{"subscription orders-test-push wrong_endpoint"},
 		},
-		"nobody pushes":             {pointed(""), []string{"subscription orders-test-push not_pushed"}},
+		"without an endpoint":       {pointed(""), []string{"subscription orders-test-push not_pushed"}},
 		"another address, unknowns": {change: pointed("https://else.example/push/orders-test")},
 	} {
 		p := applied(t)

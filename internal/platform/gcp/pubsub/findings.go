@@ -326,7 +326,7 @@ var (
 		"Its messages wait until they expire, and no record says who paused the queue, and why.",
 		"Ask who paused it; then resume it (billhook queues resume).")
 	PauseUnread = finding.New("pause_unread",
-		"Its messages wait until they expire. The worker could not be asked who paused the queue.",
+		"Its messages wait until they expire. The worker that knows who paused the queue could not be reached.",
 		"Try again with access to the worker (--server, IAP_TOKEN or OPS_TOKEN).")
 	PauseUnmarked = finding.New("pause_unmarked",
 		"The queue is paused without a mark: the next run of provision or Terraform sets the endpoint again.",

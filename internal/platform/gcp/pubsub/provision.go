@@ -140,7 +140,7 @@ func Provision(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
+	defer func() { _ = a.client.Close() }() // every request has been answered
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })

@@ -49,14 +49,14 @@ func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"updated subscription " + id}, e.provision(t, c))
 	after := e.read(t, id)
-	require.True(t, proto.Equal(before, after), "as it was: %v", after)
+	require.True(t, proto.Equal(before, after), "it is repaired: %v", after)
 
 	e.target.PushBaseURL = "http://127.0.0.1:2"
 	require.Contains(t, e.provision(t, c), "updated subscription "+id)
 	after = e.read(t, id)
 	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", after.PushConfig.PushEndpoint)
 	require.True(t, after.EnableMessageOrdering)
-	require.Nil(t, after.DeadLetterPolicy, "it would end the emulator's pushes")
+	require.Nil(t, after.DeadLetterPolicy, "the policy would end the emulator's pushes")
 
 	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "paynow-events" })
 	for _, step := range []struct {
@@ -67,7 +67,8 @@ func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 		want := []string{
 			step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush(),
 		}
-		require.Equal(t, want, e.provision(t, c), "kept is reported each time, because nobody handles its messages")
+		require.Equal(t, want, e.provision(t, c),
+			"kept is reported by each run, because nobody handles the messages")
 		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
 		require.Empty(t, found.Findings)
 	}
@@ -94,7 +95,7 @@ func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
 	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "far above the worker's five")
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "Pub/Sub's maximum")
-	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
+	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "the hold subscription never expires")
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
@@ -289,7 +290,8 @@ func TestOnTheEmulatorAQueueIsPausedMarkedAndResumed(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 		stands(t, s, q, pause.Paused)
 		config := e.read(t, q.PushSubscription()).PushConfig
-		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel], "it keeps no labels")
+		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel],
+			"the emulator keeps attributes, and no labels")
 		require.Empty(t, config.PushEndpoint)
 	}
 	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "it stays paused")

@@ -178,7 +178,7 @@ func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(publisher.Publish(t.Context(), "t", message)))
 }
 
-func TestPublishAfterItsCallerGaveUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
+func TestCloseWaitsForAPublishThatItsCallerGaveUpAndItsKeyStaysUsable(t *testing.T) {
 	t.Parallel()
 	server, options := inMemory(t)
 	release, arrived := make(chan struct{}), make(chan context.CancelFunc, 1)
@@ -214,7 +214,7 @@ func TestPublishAfterItsCallerGaveUpIsWaitedForAndLeavesItsKeyUsable(t *testing.
 }
 
 // While the broker does not answer, the library repeats the request beyond the caller's time.
-func TestUnavailableBrokerIsTheCauseHoweverTheWaitEnds(t *testing.T) {
+func TestUnavailableBrokerIsTheCauseForEachEndOfTheWait(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	tried := make(chan struct{}, 100)
@@ -232,7 +232,7 @@ func TestUnavailableBrokerIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
 }
 
-func TestPublishWithoutRoomHasItsCause(t *testing.T) {
+func TestPublishToAFullPublisherNamesThatCause(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	release := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 )
 
 // The library's defaults wait for a batch, try for a minute and buffer without bound:
-// nothing but its settings tells before production does.
+// only its settings show that before production does.
 func TestPublisherOfATopicNeitherWaitsForABatchNorBuffersWithoutBound(t *testing.T) {
 	t.Parallel()
 	p := filetest.Must(NewPublisher(t.Context(), Names{ProjectID: "p"}, EmulatorOptions("127.0.0.1:1")...))(t)

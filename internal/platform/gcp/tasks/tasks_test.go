@@ -130,7 +130,7 @@ func TestEveryRequestedTimeGetsATask(t *testing.T) {
 		before := len(c.times())
 		// The moments of earlier rounds are past.
 		now = now.Add(time.Minute + time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")))
-		for range rapid.IntRange(1, 12).Draw(t, "asks") {
+		for range rapid.IntRange(1, 12).Draw(t, "requests") {
 			at := now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(2*time.Second)).Draw(t, "at")))
 			require.NoError(t, a.At(t.Context(), at))
 			if at.Before(now) {
@@ -141,7 +141,7 @@ func TestEveryRequestedTimeGetsATask(t *testing.T) {
 				late := scheduled.Sub(at)
 				found = found || (late >= 50*time.Millisecond && late < 50*time.Millisecond+alarm.Step)
 			}
-			require.True(t, found, "asked for %s, scheduled %v", at, c.times()[before:])
+			require.True(t, found, "requested %s, scheduled %v", at, c.times()[before:])
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "pass")))
 		}
 		seen := map[time.Time]bool{}
@@ -171,7 +171,7 @@ func TestRefusedTaskIsRequestedAgain(t *testing.T) {
 	require.Len(t, c.times(), 3)
 }
 
-// A push waits during At, also one that asks for a moment that another is asking for.
+// A push waits during At, also if another push is requesting the same time.
 func TestAtReturnsInTimeWhenCloudTasksHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

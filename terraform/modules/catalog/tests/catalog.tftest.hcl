@@ -32,7 +32,7 @@ run "a_shared_topic_exists_where_an_enabled_queue_takes_messages_of_it" {
     directory = "../../../catalog/testdata/crooked"
   }
   assert {
-    condition     = keys(output.topics) == ["halls", "seat-news", "unheard"] && output.queues["ordered"].topic == "halls" && output.queues["by-all"].topic == "empty-halls"
+    condition     = keys(output.topics) == ["halls", "seat-feed", "unheard"] && output.queues["ordered"].topic == "halls" && output.queues["by-all"].topic == "empty-halls"
     error_message = "A shared topic of disabled queues alone is not made; those of others are."
   }
   assert {

@@ -33,7 +33,7 @@ run "the_shipped_catalog" {
 }
 
 # Two pools: letters runs the tasks, seats serves bookings, whose handlers emit to reminders
-# and to seat-news. One source, without an address for producers.
+# and to seat-feed. One source, without an address for producers.
 run "a_pool_publishes_what_its_handlers_emit" {
   command = plan
   variables {
@@ -54,7 +54,7 @@ run "a_pool_publishes_what_its_handlers_emit" {
       halls     = ["worker-letters"]
       single    = []
       by-key    = []
-      seat-news = ["worker-letters", "worker-seats"]
+      seat-feed = ["worker-letters", "worker-seats"]
       unheard   = []
     }
     error_message = "A pool that emits to a topic publishes there, and the pool of the tasks; not a pool on its own queue, and nobody where nobody does."

@@ -63,9 +63,8 @@ locals {
     webhookEvents = ["*"]
     entries       = ["*"]
     sealLeaves    = ["*"]
-    rates         = ["*"]
-    outbox        = ["created_at", "message"]
-    delayed       = ["created_at", "message"]
+    outbox        = ["message"] # its time is in it
+    delayed       = ["message"]
     orders        = ["created_at", "updated_at", "payment_due"]
     usage         = ["counted_at"]
     usageEntries  = ["occurred_at", "counted_at"]
@@ -74,7 +73,7 @@ locals {
   # What queries compare where no other field has an index. Of several the database merges the indexes.
   indexed = {
     webhookEvents = [
-      "event_id", "queue", "tenant", "status", "lease_until",
+      "event_id", "queue", "tenant", "lease_until",
       "correlation_id", "ordering_key", "idempotency_key",
     ]
     entries = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs

@@ -190,7 +190,9 @@ func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
 		message := contract.Message{Data: []byte("{}"), Attributes: map[string]string{
 			"event_id": "e1", contract.AttrReceived: text,
 		}}
-		return func(fields map[string]any) { fields["message"] = store.Encode(&message) }
+		return func(fields map[string]any) {
+			fields["message"] = store.Encode(&lane.Content{Message: message, CreatedAt: at})
+		}
 	}
 	broken := record("orders", "default", "e1")
 	broken.Status, broken.LastError, broken.PayloadHash = dedupe.DeadLettered, "body_malformed", ""

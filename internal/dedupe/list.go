@@ -104,3 +104,9 @@ func Count(ctx context.Context, from store.Querier, page Listing) (all int64, mo
 	}
 	return all, more, err
 }
+
+// OfEvent is the query for the records of an event id, also those of conflicts: of a tenant, or of all.
+func OfEvent(id, tenant string, limit int) store.Query {
+	equal := store.Equals(fieldEvent, id, "tenant", tenant)
+	return store.Query{Collection: Collection, Equal: equal, Limit: limit}
+}

@@ -73,7 +73,7 @@ locals {
   # What queries compare where no other field has an index. Of several the database merges the indexes.
   indexed = {
     webhookEvents = ["event_id", "tenant", "lease_until", "correlation_id", "ordering_key", "idempotency_key"]
-    entries = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs
+    entries       = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs
   }
 
   counts_rates = anytrue([for q in values(local.enabled) : q.rate.per_second > 0])

@@ -30,7 +30,7 @@ module "alerts" {
   secrets = {
     ids = values(local.secret_ids)
     readers = concat(
-      [for account in concat([google_service_account.webhook], values(google_service_account.worker)) : account.email],
+      [for key, account in google_service_account.service : account.email if key != "ops"],
       ["service-${local.number}@serverless-robot-prod.iam.gserviceaccount.com"], var.alerts.secret_readers,
     )
   }

@@ -100,6 +100,8 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 		"/v1/ops/endpoints/":           {"tenant": {"t"}},
 		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
 		"/api/v1/events/dead-letter":   {},
+		"/api/v1/events/stats":         {},
+		"/v1/ops/queues/orders":        {},
 	} {
 		names := slices.Sorted(maps.Keys(filters))
 		for some := range 1 << len(names) {

@@ -7,24 +7,15 @@
 # waits for, since modules/service says it of services.
 
 locals {
-  # The accounts, as modules/catalog names them.
-  members = merge(
-    { webhook = google_service_account.webhook.member, ops = google_service_account.ops.member },
-    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
-  )
+  # The services' accounts, as modules/catalog names them.
+  members = { for key, account in google_service_account.service : key => account.member }
 }
 
-resource "google_service_account" "webhook" {
+resource "google_service_account" "service" {
+  for_each     = local.service_names
   project      = var.project_id
-  account_id   = local.account_ids["${local.name}-webhook"]
-  display_name = "Billhook: webhook service"
-}
-
-resource "google_service_account" "worker" {
-  for_each     = local.pools
-  project      = var.project_id
-  account_id   = local.account_ids["${local.name}-worker-${each.key}"]
-  display_name = "Billhook: worker of pool ${each.key}"
+  account_id   = local.account_ids[each.value]
+  display_name = "Billhook: service ${each.value}"
 }
 
 resource "google_service_account" "push" {
@@ -44,20 +35,20 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
 
 # grant: workers | the alarm's queue on Cloud Tasks | asks to be called when a kept message is due
 resource "google_cloud_tasks_queue_iam_member" "worker_asks" {
-  for_each = google_service_account.worker
+  for_each = local.pools
   project  = var.project_id
   location = google_cloud_tasks_queue.alarm.location
   name     = google_cloud_tasks_queue.alarm.name
   role     = "roles/cloudtasks.enqueuer"
-  member   = each.value.member
+  member   = local.members["worker-${each.key}"]
 }
 
 # grant: workers | the push account of the tasks' pool alone | names it in the token of that call
 resource "google_service_account_iam_member" "worker_asks_as_push" {
-  for_each           = google_service_account.worker
+  for_each           = local.pools
   service_account_id = google_service_account.push[local.tasks_pool].name
   role               = "roles/iam.serviceAccountUser"
-  member             = each.value.member
+  member             = local.members["worker-${each.key}"]
 }
 
 # grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
@@ -83,7 +74,7 @@ resource "google_project_iam_member" "uses_database" {
 resource "google_project_iam_member" "reads_metrics" {
   project = var.project_id
   role    = "roles/monitoring.viewer"
-  member  = google_service_account.worker[local.tasks_pool].member
+  member  = local.members["worker-${local.tasks_pool}"]
 
   lifecycle {
     create_before_destroy = true
@@ -109,47 +100,38 @@ resource "google_pubsub_topic_iam_member" "publishes" {
 # grant: the service for people | the subscriptions that push queues' messages | sees whether a queue is paused
 resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
   for_each = merge([for id, q in module.queue : {
-    "${id}/tasks" = { subscription = q.push_subscription, account = google_service_account.worker[local.tasks_pool] }
-    "${id}/ops"   = { subscription = q.push_subscription, account = google_service_account.ops }
+    "${id}/tasks" = { subscription = q.push_subscription, member = local.members["worker-${local.tasks_pool}"] }
+    "${id}/ops"   = { subscription = q.push_subscription, member = local.members["ops"] }
   }]...)
   project      = var.project_id
   subscription = each.value.subscription
   role         = "roles/pubsub.viewer"
-  member       = each.value.account.member
+  member       = each.value.member
 }
 
 # grant: webhook service | its own secrets | verifies signatures
-resource "google_secret_manager_secret_iam_member" "webhook_reads" {
-  for_each  = toset(local.webhook_secrets)
-  project   = var.project_id
-  secret_id = google_secret_manager_secret.secret[each.key].secret_id
-  role      = "roles/secretmanager.secretAccessor"
-  member    = google_service_account.webhook.member
-}
-
 # grant: the worker of a pool that posts to targets | the secrets of those targets | signs what it posts
-resource "google_secret_manager_secret_iam_member" "worker_reads" {
+resource "google_secret_manager_secret_iam_member" "reads" {
   for_each = merge([
-    for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }
+    for service, variables in local.read_by : { for variable in variables : "${variable}/${service}" => { variable = variable, service = service } }
   ]...)
   project   = var.project_id
   secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
   role      = "roles/secretmanager.secretAccessor"
-  member    = google_service_account.worker[each.value.pool].member
+  member    = local.members[each.value.service]
 }
 
 # A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition[0].expression, local.webhook_secrets, local.worker_secrets]
+  triggers_replace = [local.members, values(google_project_iam_member.uses_database)[*].condition[0].expression, local.read_by]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"
   }
 
   depends_on = [
-    google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads,
-    google_project_iam_member.uses_database,
+    google_secret_manager_secret_iam_member.reads, google_project_iam_member.uses_database,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
   ]
 }

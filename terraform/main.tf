@@ -42,7 +42,7 @@ locals {
 
   # An account's id has at most 30 characters.
   account_ids = {
-    for id in concat(["${local.name}-webhook", "${local.name}-ops"], flatten([for pool in keys(local.pools) : ["${local.name}-worker-${pool}", "${local.name}-push-${pool}"]])) :
+    for id in concat(values(local.service_names), [for pool in keys(local.pools) : "${local.name}-push-${pool}"]) :
     id => length(id) <= 30 ? id : "${substr(id, 0, 23)}-${substr(sha1(id), 0, 6)}"
   }
 
@@ -95,7 +95,7 @@ module "webhook" {
   installed       = local.installed
   name            = local.webhook_name
   revision        = local.revisions["webhook"]
-  service_account = google_service_account.webhook.email
+  service_account = google_service_account.service["webhook"].email
   ingress         = var.webhook.domain == null ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
   public          = true
   scaling         = local.scaling[local.webhook_name]
@@ -114,7 +114,7 @@ module "webhook" {
     { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
     { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
   )
-  secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
+  secrets = { for variable in local.read_by["webhook"] : variable => local.secret_references[variable] }
 
   # Not module.queue: of this service what comes is made before what goes, and so it would be of all that it
   # depends on. A subscription's name is taken while the old one is there. Until a new queue's topic and
@@ -128,7 +128,7 @@ module "worker" {
   installed       = local.installed
   name            = local.worker_names[each.key]
   revision        = local.revisions["worker-${each.key}"]
-  service_account = google_service_account.worker[each.key].email
+  service_account = google_service_account.service["worker-${each.key}"].email
   ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
   audiences       = [local.audience]
   invokers        = { push = google_service_account.push[each.key].member }
@@ -159,7 +159,7 @@ module "worker" {
     local.running,
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
   )
-  secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
+  secrets = { for variable in local.read_by["worker-${each.key}"] : variable => local.secret_references[variable] }
 
   depends_on = [terraform_data.grants_work, google_firestore_index.composite]
 }

@@ -31,7 +31,7 @@ module "ops" {
   installed       = local.installed
   name            = local.ops_name
   revision        = local.revisions["ops"]
-  service_account = google_service_account.ops.email
+  service_account = google_service_account.service["ops"].email
   ingress         = "INGRESS_TRAFFIC_ALL"
   people          = var.ops.people
   invokers        = { iap = "serviceAccount:service-${local.number}@gcp-sa-iap.iam.gserviceaccount.com" }
@@ -65,12 +65,6 @@ module "ops" {
   depends_on = [google_firestore_index.composite]
 }
 
-resource "google_service_account" "ops" {
-  project      = var.project_id
-  account_id   = local.account_ids["${local.name}-ops"]
-  display_name = "Billhook: the service for people"
-}
-
 # No role of Google's updates a subscription and can neither delete nor read it empty.
 resource "google_project_iam_custom_role" "pauses" {
   count       = var.ops.pauses ? 1 : 0
@@ -87,7 +81,7 @@ resource "google_pubsub_subscription_iam_member" "ops_pauses" {
   project      = var.project_id
   subscription = each.value.push_subscription
   role         = google_project_iam_custom_role.pauses[0].name
-  member       = google_service_account.ops.member
+  member       = local.members["ops"]
 }
 
 # grant: the service for people, where `ops` says `pauses` | the push accounts alone | names one in the endpoint that a resumed queue gets
@@ -95,5 +89,5 @@ resource "google_service_account_iam_member" "ops_names_push" {
   for_each           = { for pool, account in google_service_account.push : pool => account if var.ops.pauses }
   service_account_id = each.value.name
   role               = "roles/iam.serviceAccountUser"
-  member             = google_service_account.ops.member
+  member             = local.members["ops"]
 }

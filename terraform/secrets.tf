@@ -2,9 +2,12 @@
 # secret_versions names the version that is read.
 
 locals {
-  webhook_secrets = distinct(compact(flatten([for name, source in module.catalog.sources : [source.secret_variable, source.api_key_variable]])))
-  worker_secrets  = { for pool, p in local.pools : pool => p.secret_variables }
-  read_secrets    = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  # Whose value each service reads, by the variable that has it.
+  read_by = merge(
+    { webhook = distinct(compact(flatten([for name, source in module.catalog.sources : [source.secret_variable, source.api_key_variable]]))) },
+    { for pool, p in local.pools : "worker-${pool}" => p.secret_variables },
+  )
+  read_secrets = distinct(flatten(values(local.read_by)))
   # A kept queue's secrets stay with it, for the day on which it runs again.
   secrets = distinct(concat(local.read_secrets, flatten([for id in var.kept_queues : lookup(module.catalog.queue_secrets, id, [])])))
 

@@ -54,14 +54,9 @@ func List(
 	}
 	from = store.Few{Querier: from, Field: fieldEvent}
 	err = store.AtOnce(ctx, asked, func(ctx context.Context, shard int) (err error) {
-		equal := map[string]any{}
-		maps.Copy(equal, page.Equal)
-		if asked == Shards {
-			equal[fieldShard] = int64(shard)
-		}
-		query := store.Query{
-			Collection: Collection, Equal: equal, After: page.After, Limit: most,
-			Newest: &store.Newest{Field: "created_at", Since: page.Since, Until: page.Until},
+		query := page.part(shard, most)
+		if asked == 1 {
+			query.Equal = page.Equal
 		}
 		parts[shard], ends[shard], err = store.List(ctx, from, query, func(doc store.Document) (listed, error) {
 			record, err := FromDocument(doc)
@@ -84,4 +79,34 @@ func List(
 		next = store.Cursor{}
 	}
 	return records, next, nil
+}
+
+// part asks for the newest of one part of the records.
+func (page Listing) part(shard, most int) store.Query {
+	equal := map[string]any{fieldShard: int64(shard)}
+	maps.Copy(equal, page.Equal)
+	return store.Query{
+		Collection: Collection, Equal: equal, After: page.After, Limit: most,
+		Newest: &store.Newest{Field: "created_at", Since: page.Since, Until: page.Until},
+	}
+}
+
+// Count counts the records of a listing, each part up to its share of the limit. more: a part has more.
+func Count(ctx context.Context, from store.Querier, page Listing) (all int64, more bool, err error) {
+	var counts [Shards]int64
+	share := int64(page.Limit / Shards)
+	err = store.AtOnce(ctx, Shards, func(ctx context.Context, shard int) (err error) {
+		counts[shard], err = store.Count(ctx, from, page.part(shard, int(share)+1))
+		return err
+	})
+	for _, n := range counts {
+		all, more = all+min(n, share), more || n > share
+	}
+	return all, more, err
+}
+
+// OfEvent is the query for the records of an event id, also those of conflicts: of a tenant, or of all.
+func OfEvent(id, tenant string, limit int) store.Query {
+	equal := store.Equals(fieldEvent, id, "tenant", tenant)
+	return store.Query{Collection: Collection, Equal: equal, Limit: limit}
 }

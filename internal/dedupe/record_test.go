@@ -223,18 +223,23 @@ func (b *bench) prune(t *testing.T) (dedupe.Pruned, error) {
 
 func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
 	t.Parallel()
+	done, dead, stays := dedupe.Completed, dedupe.DeadLettered, dedupe.Pruned{Remembered: 1}
 	for name, test := range map[string]struct {
 		completed, expired time.Duration
 		want               dedupe.Pruned
+		status             dedupe.Status
 	}{
-		"old and expired":                        {2 * time.Hour, time.Minute, dedupe.Pruned{Removed: 1}},
-		"old, expiring now":                      {2 * time.Hour, 0, dedupe.Pruned{Removed: 1}},
-		"old, expiring in a moment":              {2 * time.Hour, -time.Microsecond, dedupe.Pruned{Remembered: 1}},
-		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{}},
-		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{}},
+		"old and expired":                        {2 * time.Hour, time.Minute, dedupe.Pruned{Removed: 1}, done},
+		"old, expiring now":                      {2 * time.Hour, 0, dedupe.Pruned{Removed: 1}, done},
+		"old, expiring in a moment":              {2 * time.Hour, -time.Microsecond, stays, done},
+		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{}, done},
+		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{}, done},
+		"a dead letter's":                        {2 * time.Hour, time.Minute, dedupe.Pruned{}, dead},
 	} {
 		b := newBench(t)
 		b.completed(t, "e1", test.completed, test.expired)
+		storetest.Put(t, b.calls, store.Increment(keyOf("e1"), map[string]int64{"changed": 1},
+			map[string]any{"status": string(test.status)}))
 		got, err := b.prune(t)
 		require.NoError(t, err, name)
 		require.Equal(t, test.want, got, name)

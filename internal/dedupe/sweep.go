@@ -99,19 +99,17 @@ type Pruned struct {
 func Prune(
 	ctx context.Context, s store.Store, before, now time.Time, after store.Cursor,
 ) (Pruned, store.Cursor, error) {
-	page, err := s.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after,
-		Limit: store.MaxWrites,
-	})
+	page, err := s.Query(ctx, store.Query{Collection: Collection, After: after, Limit: store.MaxWrites})
 	if err != nil {
-		return Pruned{}, store.Cursor{}, fmt.Errorf("dedupe: read completed records: %w", err)
+		return Pruned{}, store.Cursor{}, fmt.Errorf("dedupe: read records: %w", err)
 	}
 	var pruned Pruned
 	var expired []store.Document
 	for _, doc := range page.Documents {
 		record, err := FromDocument(doc)
 		switch {
-		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(before):
+		case err != nil || record.Status != Completed:
+		case record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(before):
 		case record.ExpireAt.IsZero() || now.Before(record.ExpireAt):
 			pruned.Remembered++
 		default:

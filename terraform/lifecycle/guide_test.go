@@ -110,6 +110,6 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 	}
 
 	listed := filetest.Must(i.terraform("state", "list"))(t)
-	require.LessOrEqual(t, strings.Count(listed, "\n")-strings.Count(listed, "data."), 115,
+	require.LessOrEqual(t, strings.Count(listed, "\n")-strings.Count(listed, "data."), 110,
 		"what PayNow alone needs")
 }

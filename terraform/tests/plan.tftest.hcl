@@ -109,7 +109,7 @@ run "everything_but_the_services_without_images" {
     error_message = "The oldest open dead letter of a queue is found by an index."
   }
   assert {
-    condition = toset(keys(google_project_iam_member.uses_database)) == toset(concat(["webhook", "ops"], [for pool in keys(google_service_account.worker) : "worker-${pool}"])) && alltrue([
+    condition = toset(keys(google_project_iam_member.uses_database)) == toset(keys(google_service_account.service)) && alltrue([
       for name, grant in google_project_iam_member.uses_database : grant.condition[0].expression == join(" || ", [
         for database in concat(["billhook-ingest"], name == "webhook" ? [] : ["billhook"]) : "resource.name == \"projects/${var.project_id}/databases/${database}\""
       ])
@@ -238,7 +238,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
   }
 
   override_resource {
-    target = google_service_account.webhook
+    target = google_service_account.service["webhook"]
     values = { member = "serviceAccount:webhook" }
   }
   override_resource {
@@ -246,15 +246,15 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     values = { name = "projects/example/serviceAccounts/push-letters@example.iam.gserviceaccount.com", email = "push-letters@example.iam.gserviceaccount.com", member = "serviceAccount:push-letters" }
   }
   override_resource {
-    target = google_service_account.ops
+    target = google_service_account.service["ops"]
     values = { email = "ops@example.iam.gserviceaccount.com", member = "serviceAccount:ops" }
   }
   override_resource {
-    target = google_service_account.worker["letters"]
+    target = google_service_account.service["worker-letters"]
     values = { member = "serviceAccount:letters" }
   }
   override_resource {
-    target = google_service_account.worker["seats"]
+    target = google_service_account.service["worker-seats"]
     values = { member = "serviceAccount:seats" }
   }
 
@@ -309,7 +309,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "Every worker may have a token made for the push account of the tasks' pool, and for no other."
   }
   assert {
-    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["POST_OFFICE_SECRET/letters"])
+    condition     = [for key in keys(google_secret_manager_secret_iam_member.reads) : key if !endswith(key, "/webhook")] == ["POST_OFFICE_SECRET/worker-letters"]
     error_message = "The secret of a target is read by the pool that posts to it, letters."
   }
   assert {

@@ -190,7 +190,9 @@ func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
 		message := contract.Message{Data: []byte("{}"), Attributes: map[string]string{
 			"event_id": "e1", contract.AttrReceived: text,
 		}}
-		return func(fields map[string]any) { fields["message"] = store.Encode(&message) }
+		return func(fields map[string]any) {
+			fields["message"] = store.Encode(&lane.Content{Message: message, CreatedAt: at})
+		}
 	}
 	broken := record("orders", "default", "e1")
 	broken.Status, broken.LastError, broken.PayloadHash = dedupe.DeadLettered, "body_malformed", ""
@@ -312,7 +314,7 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 	require.LessOrEqual(t, counter.Reads.Load(), int64(50))
 	require.Equal(t, []any{dedupe.Completed, 30, 30, true},
 		[]any{shown.Status, len(shown.Emitted), shown.Waiting, shown.More})
-	require.Equal(t, []int{1, 5, 10}, []int{len(shown.Effect), len(shown.Conflicts), len(shown.DeadLetters)})
+	require.Equal(t, []int{1, 8, 10}, []int{len(shown.Effect), len(shown.Conflicts), len(shown.DeadLetters)})
 	require.Equal(t, "dearest-00", shown.DeadLetters[0].ID, "the newest first")
 	// of one whose message was not read nobody knows whether it is published
 	for _, one := range shown.Emissions {
@@ -323,6 +325,14 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 	require.Contains(t, shown.Notes()[len(shown.Notes())-1], "billhook events ls --event-id dearest")
 	require.Contains(t, filetest.Read(t, "..", "..", "..", "docs", "why", "exactly-once.md"),
 		"reads at most 50 documents")
+
+	failed := record("refunds", "default", "dearest")
+	failed.Status = dedupe.Failed
+	r.commit(t, own(failed))
+	before := counter.Reads.Load()
+	of := r.event(t, "dearest?queue=refunds")
+	require.Equal(t, []any{"refunds", dedupe.Failed, true}, []any{of.Queue, of.Status, of.More})
+	require.LessOrEqual(t, counter.Reads.Load()-before, int64(50), "behind all that was read of other queues")
 }
 
 func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {

@@ -237,11 +237,11 @@ func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data s
 // waits is the document of a message that an event emits, or that is the event's own where emits is empty.
 func waits(in lane.Kind, id, event, emits string, change func(fields map[string]any)) store.Write {
 	fields := map[string]any{
-		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders", "created_at": at,
-		"message": store.Encode(&contract.Message{
+		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders",
+		"message": store.Encode(&lane.Content{CreatedAt: at, Message: contract.Message{
 			Data: []byte("{}"), OrderingKey: "u1",
 			Attributes: map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": "u1"},
-		}),
+		}}),
 	}
 	if emits != "" {
 		fields["emits"] = emits
@@ -258,7 +258,7 @@ func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer b
 		lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
 	require.NoError(t, err)
 	_, writes, err := l.Put(lane.Kept{
-		Topic: queue, Message: contract.Message{Data: []byte(`{}`)},
+		Topic: queue, Content: lane.Content{Message: contract.Message{Data: []byte(`{}`)}},
 		Source: lane.Source{Tenant: "default", EventID: event}, DueAt: due, Timer: timer,
 	}, time.Time{}, "", at)
 	require.NoError(t, err)

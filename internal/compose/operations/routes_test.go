@@ -32,7 +32,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/openapi.json": {"": 0},
 	"/v1/ops/queues":       {"": 2*12 + 120 + 8},
 	// of each of ten keys its first message, their number, its lane and its dead letters
-	"/v1/ops/queues/{id}": {"orders": (4*10 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48},
+	"/v1/ops/queues/{id}": {"orders": (4*8*2 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48},
 	"/v1/ops/rates":       {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
 	"/v1/ops/audit": {
 		"": 2 * 101, "?limit=1000": 2 * 1000, "?kind=stock": 101, "?kind=operation&subject=op": 102,
@@ -108,7 +108,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/usage":                         {"": 101, "?subscription=s:1": 101, "?month=2026-03": 101},
 	"/v1/ops/usage/{subscription}":          {"s:1": 1100},
 	"/v1/ops/usage/{subscription}/entries":  {"s:1?meter=calls&period=2026-03": 120},
-	"/api/v1/events/stats":                  {"": 6*11 + 1},
+	"/api/v1/events/stats":                  {"": 3*8*2 + 3*11 + 1},
 	"/api/v1/events/dead-letter":            {"": 101},
 }
 

@@ -131,7 +131,8 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
 			require.NoError(t, err)
 			_, writes, err := kept.Put(lane.Kept{
-				Topic: "q", Message: contract.Message{Data: []byte("{}")}, DueAt: due, Source: lane.Source{EventID: "e"},
+				Topic: "q", Content: lane.Content{Message: contract.Message{Data: []byte("{}")}}, DueAt: due,
+				Source: lane.Source{EventID: "e"},
 			}, due, "", time.Now())
 			require.NoError(t, err)
 			storetest.Put(t, db, writes...)

@@ -133,7 +133,8 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 							lane.Name{Queue: "orders-process", OrderingKey: "k", Message: event})
 						require.NoError(t, err)
 						_, writes, err = kept.Put(lane.Kept{
-							Topic: "orders", Message: m, Source: lane.Source{EventID: event}, DueAt: now.Add(-time.Minute),
+							Topic: "orders", Content: lane.Content{Message: m}, Source: lane.Source{EventID: event},
+							DueAt: now.Add(-time.Minute),
 						}, now, "", now.Add(-time.Hour))
 						require.NoError(t, err)
 					}

@@ -76,7 +76,7 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 	}
 	newest := &store.Newest{Field: "kept_at"}
 	queries := []store.Query{
-		{Collection: dedupe.Collection, Equal: of("event_id", queue, tenant), Limit: 5},
+		dedupe.OfEvent(id, tenant, 8), // of all queues
 		{Collection: deadletter.Collection, Equal: of("event_id", queue, ""), Limit: closely + 1, Newest: newest},
 		{Collection: lane.Delayed.Entries(), Equal: of("event_id", queue, tenant), Limit: 3},
 		{Collection: lane.Outbox.Entries(), Equal: of("event_id", queue, tenant), Limit: 8},
@@ -103,11 +103,14 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 		f.unread = f.unread || behind && (i == 2 || i == 3)
 	}
 	if f.records = pages[0].Documents; !pages[0].Next.IsZero() {
-		if f.records, err = a.withOwn(ctx, f.records); err != nil {
+		if f.records, err = a.withOwn(ctx, f.records, queue); err != nil {
 			return found{}, err
 		}
 		f.left--
 	}
+	f.records = slices.DeleteFunc(f.records, func(doc store.Document) bool {
+		return queue != "" && doc.Fields["queue"] != queue
+	})
 	for _, doc := range pages[1].Documents {
 		f.deadLetters = append(f.deadLetters, DeadLetterIn(doc))
 	}
@@ -132,13 +135,16 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 	return f, nil
 }
 
-// withOwn are the records of conflicts, and that of the event itself, which may be behind them.
-func (a Reads) withOwn(ctx context.Context, conflicts []store.Document) ([]store.Document, error) {
+// withOwn are the records of conflicts, and that of the event itself, on the queue where one is named, which
+// may be behind them.
+func (a Reads) withOwn(
+	ctx context.Context, conflicts []store.Document, queue string,
+) ([]store.Document, error) {
 	r, err := dedupe.FromDocument(conflicts[0])
 	if err != nil {
 		return nil, err
 	}
-	own, err := store.Find(ctx, a.Store, dedupe.Key(r.Queue, r.Tenant, r.EventID))
+	own, err := store.Find(ctx, a.Store, dedupe.Key(cmp.Or(queue, r.Queue), r.Tenant, r.EventID))
 	among := func(doc store.Document) bool { return doc.Key == own.Key }
 	if err != nil || own.Version == 0 || slices.ContainsFunc(conflicts, among) {
 		return conflicts, err

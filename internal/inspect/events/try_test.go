@@ -76,8 +76,8 @@ func keep(t *testing.T, s store.Store) {
 	for id, tenant := range map[string]string{"dead": "default", "delayed": "default", "of-two": "another"} {
 		at := filetest.Must(lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id}))(t)
 		_, put, err := at.Put(lane.Kept{
-			Topic: "orders", Message: message(id, "retry"), Source: lane.Source{Tenant: tenant, EventID: id},
-			DueAt: now.Add(time.Minute),
+			Topic: "orders", Content: lane.Content{Message: message(id, "retry")},
+			Source: lane.Source{Tenant: tenant, EventID: id}, DueAt: now.Add(time.Minute),
 		}, time.Time{}, "", now)
 		require.NoError(t, err)
 		writes = append(writes, put...)

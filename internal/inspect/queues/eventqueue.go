@@ -76,18 +76,18 @@ type Stats struct {
 // without these.
 func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
-	status := func(s dedupe.Status) map[string]any { return store.Equals("status", string(s)) }
 	counts := []struct {
 		collection string
 		equal      map[string]any
+		recorded   dedupe.Status // counts the records of this status
 		into       *int64
 		more       bool
 	}{
 		{collection: lane.Delayed.Entries(), equal: map[string]any{"timer": false}, into: &kept},
 		{collection: lane.Outbox.Entries(), into: &messages},
-		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
-		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
-		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
+		{recorded: dedupe.Processing, into: &stats.Processing},
+		{recorded: dedupe.Completed, into: &stats.Completed},
+		{recorded: dedupe.Failed, into: &stats.Failed},
 		{
 			collection: deadletter.Collection, equal: store.Equals("state", string(deadletter.Open)),
 			into: &stats.DeadLetter,
@@ -99,8 +99,13 @@ func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stat
 			held, _, err = a.InBroker(ctx)
 			return err
 		}
-		counted, err := a.CountOf(ctx, counts[i].collection, counts[i].equal)
-		*counts[i].into, counts[i].more = counted.Count, counted.More
+		one, counted := &counts[i], Count{}
+		if one.recorded == "" {
+			counted, err = a.CountOf(ctx, one.collection, one.equal)
+		} else {
+			counted, err = a.recorded(ctx, dedupe.Listing{Equal: map[string]any{"status": string(one.recorded)}})
+		}
+		*one.into, one.more = counted.Count, counted.More
 		return err
 	})
 	if err != nil {

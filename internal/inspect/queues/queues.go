@@ -13,6 +13,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
+	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -218,6 +219,14 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 		item.State, item.Cause = item.Stands()
 	}
 	return answer, now, nil
+}
+
+// recorded counts the records of a listing, as far as a count goes. It counts in parts, and may end a little
+// earlier.
+func (a Reads) recorded(ctx context.Context, of dedupe.Listing) (c Count, err error) {
+	of.Limit = deadletter.CountTo
+	c.Count, c.More, err = dedupe.Count(ctx, a.Store, of)
+	return c, err
 }
 
 // CountOf counts the documents that are equal in these fields, as far as a count goes.

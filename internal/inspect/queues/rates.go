@@ -283,8 +283,8 @@ func (e Events) String() string {
 func (a Reads) eventsOf(ctx context.Context, queue string) (Events, error) {
 	counts, found := make([]Count, len(statuses)), Events{}
 	err := store.AtOnce(ctx, len(statuses), func(ctx context.Context, i int) (err error) {
-		counts[i], err = a.CountOf(ctx, dedupe.Collection, store.Equals("queue", queue, "status",
-			string(statuses[i])))
+		equal := map[string]any{"queue": queue, "status": string(statuses[i])}
+		counts[i], err = a.recorded(ctx, dedupe.Listing{Equal: equal})
 		return err
 	})
 	for i, status := range statuses {

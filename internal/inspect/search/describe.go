@@ -32,9 +32,15 @@ func text(doc store.Document, field string) string {
 
 // newest sorts what has a time of creation.
 func newest(a, b store.Document) int {
-	first, _ := a.Fields["created_at"].(time.Time)
-	second, _ := b.Fields["created_at"].(time.Time)
-	return second.Compare(first)
+	created := func(doc store.Document) time.Time {
+		within, waits := doc.Fields["message"].(map[string]any)
+		if !waits {
+			within = doc.Fields
+		}
+		at, _ := within["created_at"].(time.Time)
+		return at
+	}
+	return created(b).Compare(created(a))
 }
 
 // words are the words that are not empty, with a comma between them.

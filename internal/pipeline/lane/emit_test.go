@@ -203,8 +203,9 @@ func TestTicketIsReadOrIgnored(t *testing.T) {
 func TestMessageTooLargeForADocumentIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
-	_, _, err := l.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}},
-		start, "", start)
+	_, _, err := l.Put(lane.Kept{
+		Topic: "q", Content: lane.Content{Message: contract.Message{Data: make([]byte, contract.MaxKept)}},
+	}, start, "", start)
 	require.NoError(t, err, "the largest")
 	full := map[string]string{}
 	for i := range contract.MaxAttributes {
@@ -216,7 +217,7 @@ func TestMessageTooLargeForADocumentIsNotKept(t *testing.T) {
 		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
 		"with no room for a ticket": {Data: []byte("{}"), Attributes: full},
 	} {
-		_, writes, err := l.Put(lane.Kept{Topic: "q", Message: m}, time.Time{}, "", start)
+		_, writes, err := l.Put(lane.Kept{Topic: "q", Content: lane.Content{Message: m}}, time.Time{}, "", start)
 		require.ErrorIs(t, err, lane.ErrUnfit, name)
 		require.Empty(t, writes)
 	}
@@ -245,7 +246,7 @@ func TestWaitingMessageKeepsItsFirstTimeAndID(t *testing.T) {
 		{nil, time.Time{}, "", map[string]string{}},
 	} {
 		ticket, writes, err := l.Put(lane.Kept{
-			Message: contract.Message{Data: []byte("{}"), Attributes: test.carries},
+			Content: lane.Content{Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}},
 		}, test.first, test.id, start)
 		require.NoError(t, err)
 		kept := filetest.Must(lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
@@ -265,8 +266,9 @@ func FuzzTicket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		require.False(t, l.Behind(ticketed(text)), "there is no lane")
-		ticket, writes, err := l.Put(lane.Kept{Topic: "q", Message: ticketed(text), DueAt: start.Add(time.Hour)},
-			start, "", start)
+		ticket, writes, err := l.Put(lane.Kept{
+			Topic: "q", Content: lane.Content{Message: ticketed(text)}, DueAt: start.Add(time.Hour),
+		}, start, "", start)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
 		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers

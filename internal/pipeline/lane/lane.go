@@ -49,10 +49,9 @@ type again struct {
 
 // Kept is a message that waits to be published.
 type Kept struct {
-	Topic     string           `store:"topic,required"`
-	Message   contract.Message `store:"message,required"`
-	CreatedAt time.Time        `store:"created_at"`
-	DueAt     time.Time        `store:"due_at,omitzero"` // when it may be published; zero: at once
+	Topic   string `store:"topic,required"`
+	Content `store:"message,required"`
+	DueAt   time.Time `store:"due_at,omitzero"` // when it may be published; zero: at once
 	// Timer: DueAt is the emission's own Due. It is always stored, so that the other messages can be counted.
 	Timer   bool `store:"timer"`
 	Source  `store:",inline"`
@@ -60,6 +59,13 @@ type Kept struct {
 	Emitted bool   // else it is its source's own message, and waits for an attempt
 
 	lane store.Key
+}
+
+// Content is what no query compares, so that the database keeps no index of it: a rising time would make one
+// a hot spot.
+type Content struct {
+	Message   contract.Message `store:",inline"`
+	CreatedAt time.Time        `store:"created_at"`
 }
 
 // Source is the event that a message comes from.

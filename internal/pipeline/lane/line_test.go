@@ -67,7 +67,8 @@ func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (tick
 	l.commit(t, func(found lane.Lane) (writes []store.Write, ok bool) {
 		var err error
 		ticket, writes, err = found.Put(lane.Kept{
-			Topic: topic, Message: m, Source: lane.Source{EventID: m.Attributes[contract.AttrEventID]}, DueAt: due,
+			Topic: topic, Content: lane.Content{Message: m}, DueAt: due,
+			Source: lane.Source{EventID: m.Attributes[contract.AttrEventID]},
 		}, time.Time{}, "", l.now)
 		require.NoError(t, err)
 		return writes, true

@@ -34,7 +34,7 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
 	entry := fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)
-	kept := Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from}
+	kept := Kept{Topic: topic, Content: Content{m, b.now}, Source: from}
 	b.writes = append(b.writes,
 		store.Create(store.Key{Collection: Outbox.Entries(), ID: entry}, store.Encode(&kept)))
 	if b.newest[lane] == "" {
@@ -106,7 +106,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 			e.Due = due
 		}
 		key, laneKey := place(event, cmp.Or(emission.Name, id))
-		kept := Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from}
+		kept := Kept{Topic: topic, Content: Content{message, batch.now}, DueAt: due, Timer: true, Source: from}
 		effect.Writes = append(effect.Writes, store.Create(key, store.Encode(&kept)),
 			store.Create(laneKey, store.Encode(&head{Newest: key.ID, DueAt: due, OldestAt: due})))
 	}

@@ -109,8 +109,9 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 		message := a.message
 		message.Attributes = a.queue.Addressed(message.Attributes)
 		ticket, writes, err := place.Put(lane.Kept{
-			Topic: a.queue.Topic(), Message: message, Source: lane.Source{Tenant: a.event.Tenant, EventID: a.event.ID},
-			DueAt: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
+			Topic: a.queue.Topic(), Content: lane.Content{Message: message},
+			Source: lane.Source{Tenant: a.event.Tenant, EventID: a.event.ID},
+			DueAt:  f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
 		}, a.publishedAt, a.messageID, a.config.Now())
 		if err == nil && !isRecorded {
 			_, err = a.config.Store.Commit(ctx, writes)

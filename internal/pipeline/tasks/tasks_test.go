@@ -292,8 +292,8 @@ func (r *rig) keep(t *testing.T, count int) {
 		kept, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "again", Message: fmt.Sprint("m", i)})
 		require.NoError(t, err)
 		_, one, err := kept.Put(lane.Kept{
-			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, DueAt: start.Add(time.Second),
-			Source: lane.Source{EventID: fmt.Sprint("e", i)},
+			Topic: "again", Content: lane.Content{Message: contract.Message{Data: []byte(`{}`)}},
+			DueAt: start.Add(time.Second), Source: lane.Source{EventID: fmt.Sprint("e", i)},
 		}, start, "", start)
 		require.NoError(t, err)
 		if writes = append(writes, one...); len(writes) >= 200 || i == count-1 {

@@ -1,4 +1,4 @@
-// Package ledgertest holds the books to a model in memory, on whatever store it is given.
+// Package ledgertest compares the books with a model in memory, on a given store.
 package ledgertest
 
 import (
@@ -33,27 +33,26 @@ type order struct {
 	events         []string
 }
 
-// world is the books, and the model of them.
+// world is the books and the model of them.
 type world struct {
 	store *storetest.Faults
 	now   time.Time
 	ops   int
-	// orders and journal are what the books must hold: the chains by order, and the lines of each
-	// entry of the journal by id.
+	// orders and journal are what the books must hold: the chains by order, and the lines of each journal entry
+	// by id.
 	orders  map[string]*order
 	journal map[string][]ledger.Line
-	// chains are views that were loaded before, and entries what was read before: both may be out
-	// of date.
+	// chains and entries were read before, and may be out of date.
 	chains  map[string]ledger.Chain
 	entries []store.Document
-	// hashes are those of the entries when they were last looked at.
+	// hashes are those of the entries at the last check.
 	hashes map[string]string
 }
 
-// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and new times
-// through the books, in any order, with views that are out of date, refused commits and lost answers. After
-// every step each entry balances in each currency, the balances are the sums of the lines, each reversal is
-// exact and single, and no entry has changed. open opens an empty store.
+// Run credits, refunds and transfers points, posts and reverses journal entries, and gives entries new times,
+// in any order, with outdated reads, refused commits and lost answers. After every step each entry balances
+// in each currency, the balances are the sums of the lines, each reversal is exact and single, and no entry
+// has changed. open opens an empty store.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(check *rapid.T) {
@@ -63,21 +62,21 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			hashes: map[string]string{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
-			"an order is paid":             w.pay,
-			"a refund":                     w.refund,
-			"a view is kept":               w.keep,
-			"the guest becomes a user":     w.link,
-			"an event is posted":           w.post,
-			"an entry is reverted":         w.revert,
-			"an entry gets a new time":     w.reposition,
-			"the clock passes to the next": func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
-			"":                             w.check,
+			"an order is paid":          w.pay,
+			"a refund":                  w.refund,
+			"a chain is read for later": w.keep,
+			"the guest becomes a user":  w.link,
+			"an event is posted":        w.post,
+			"an entry is reverted":      w.revert,
+			"an entry gets a new time":  w.reposition,
+			"time passes":               func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
+			"":                          w.check,
 		})
 	})
 }
 
-// commit commits as a worker does, with a fault or without: it repeats a commit that was not
-// answered. done says that the writes stand, be it from a try whose answer was lost.
+// commit commits as a worker does, with a fault or without: it repeats a commit without an answer. done
+// reports whether the writes are stored, perhaps by a commit whose answer was lost.
 func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	require.NoError(t, store.CheckWrites(writes))
 	fault := rapid.SampledFrom([]string{"", "", "refused", "lost"}).Draw(t, "fault")
@@ -92,7 +91,7 @@ func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	if errors.Is(err, storetest.ErrFault) {
 		_, err = w.store.Commit(context.Background(), writes)
 		if fault == "lost" && (errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)) {
-			// What refuses may be the caller's own: it is, if it was not there before.
+			// The caller's own document refuses the repetition, if it did not exist before.
 			_, there := before[writes[0].Key.ID]
 			return !there || writes[0].Op == store.OpUpdate
 		}
@@ -135,7 +134,7 @@ func (w *world) pay(t *rapid.T) {
 	}
 }
 
-// load is the chain of an order as it is, or as it was when it was kept.
+// load is the chain of an order as it is, or as it was read before.
 func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
 	fresh, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
 	require.NoError(t, err)
@@ -173,7 +172,7 @@ func (w *world) refund(t *rapid.T) {
 		return
 	}
 	done := w.commit(t, writes)
-	require.Equal(t, current, done, "a view that is out of date appends nothing")
+	require.Equal(t, current, done, "an outdated chain appends nothing")
 	if done {
 		o.left, o.events = o.left-amount, append(o.events, event)
 	}
@@ -204,7 +203,7 @@ func (w *world) link(t *rapid.T) {
 	}
 }
 
-// drawLines draws lines that balance: in each of some currencies one debit of what is credited.
+// drawLines draws lines that balance: in each of some currencies some credits, and one debit of their sum.
 func drawLines(t *rapid.T) (lines []ledger.Line) {
 	for _, currency := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"EUR", "USD", "JPY"}), 1, 3,
 		rapid.ID[string]).Draw(t, "currencies") {
@@ -273,7 +272,7 @@ func (w *world) revert(t *rapid.T) {
 	}
 }
 
-// reposition gives an entry a new time, as it is, or as it was read before.
+// reposition gives a new time to an entry as it is, or as it was read before.
 func (w *world) reposition(t *rapid.T) {
 	documents := w.entries
 	for _, doc := range w.all(t) {
@@ -292,11 +291,11 @@ func (w *world) reposition(t *rapid.T) {
 	require.NoError(t, failed)
 	if err != nil {
 		require.ErrorIs(t, err, store.ErrStale)
-		require.NotEqual(t, doc.Version, now.Version, "it has moved since")
+		require.NotEqual(t, doc.Version, now.Version, "it has changed since")
 		return
 	}
 	require.Positive(t, ledger.Position(now).At.Compare(ledger.Position(doc).At))
-	delete(w.hashes, doc.Key.ID) // the time is in it
+	delete(w.hashes, doc.Key.ID) // the hash includes the time
 }
 
 // check compares the books with the model and with themselves.
@@ -348,7 +347,7 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, ledger.Points, m.Currency)
 			if m.Kind == ledger.KindTransferIn {
 				require.Equal(t, ledger.KindTransferOut, chain.Entries[i-1].Kind)
-				require.Contains(t, all, m.Before(), "the half of the transfer that stands before")
+				require.Contains(t, all, m.Before(), "the first half of the transfer")
 			}
 		}
 		require.Equal(t, -o.left, sums[string(ledger.IssuedPoints(id))])

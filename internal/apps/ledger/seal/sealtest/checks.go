@@ -38,7 +38,7 @@ func (w *world) check(t *rapid.T) {
 	w.findings(t, w.faultless())
 }
 
-// findings verifies: what is found is what came late and was passed over.
+// findings verifies: the findings are the late entries that seals have passed.
 func (w *world) findings(t *rapid.T, s store.Store) {
 	found, err := Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}})
 	require.NoError(t, err)
@@ -50,13 +50,13 @@ func (w *world) findings(t *rapid.T, s store.Store) {
 	require.ElementsMatch(t, w.passed(t, false), ids)
 }
 
-// Seal puts what waits under seals, at a time.
+// Seal runs the sealer at a time.
 func Seal(t require.TestingT, in store.Store, origins seal.Origins, at time.Time) seal.Sealed {
 	sealer := seal.Sealer{Store: in, Origins: origins, Now: func() time.Time { return at }}
 	return filetest.Must(sealer.Run(context.Background()))(t)
 }
 
-// Findings verifies all books as people and the daily verification do, page after page.
+// Findings verifies all books, page after page.
 func Findings(ctx context.Context, v seal.Verifier) (found []seal.Finding, err error) {
 	return pages(func(at string) (seal.Verified, error) { return v.All(ctx, at) })
 }
@@ -108,8 +108,8 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 	require.False(t, got.Alerts(), "the balances of each currency add up to nothing")
 }
 
-// allSealed: every entry stands in exactly one seal, in the order of the commits, but for what came late and
-// was passed over.
+// allSealed requires that every entry is in exactly one seal, in the order of the commits, except the late
+// ones that seals have passed.
 func (w *world) allSealed(t *rapid.T) {
 	passed := w.passed(t, false)
 	for _, tenant := range tenants {
@@ -149,13 +149,13 @@ func (w *world) allSealed(t *rapid.T) {
 		before := []int64{0, 0}
 		for _, at := range slices.SortedFunc(maps.Keys(places), store.Cursor.Compare) {
 			require.Negative(t, slices.Compare(before, places[at]),
-				"each has a place of its own, behind those of the commits before")
+				"each has its own place, after those of earlier commits")
 			before = places[at]
 		}
 	}
 }
 
-// end seals what is left, and proves an entry.
+// end seals the remaining entries, and proves one of each tenant.
 func (w *world) end(t *rapid.T) {
 	for range 2 {
 		_, err := w.sealer(w.faultless()).Run(context.Background())
@@ -163,7 +163,7 @@ func (w *world) end(t *rapid.T) {
 		w.allSealed(t)
 		w.verify(t)
 	}
-	require.Empty(t, w.late, "what came late is found, and sealed")
+	require.Empty(t, w.late, "the verification has found late entries, and the sealer sealed them")
 	w.check(t)
 	for _, tenant := range tenants {
 		if len(w.posted[tenant]) == 0 {

@@ -107,59 +107,57 @@ func more(t *testing.T, unmapped string) string {
 	return dir
 }
 
+const (
+	paidType   = "billing.invoice.paid"
+	salaryType = "payroll.salary.disbursed"
+	feeType    = "card.fee.charged"
+)
+
 // postings are events, and the entries that the rules make of them. want has the lines: the account, and what
 // is debited, or credited below 0.
 var postings = map[string]struct{ eventType, data, want, result, reason string }{
 	"an invoice with tax": {
-		eventType: "billing.invoice.paid", data: invoice,
-		want: "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR",
+		paidType, invoice, "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR", "", "",
 	},
 	"an invoice without tax has no line of 0": {
-		eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`,
-		want: "cash 500 EUR, subscription-revenue -500 EUR",
+		paidType, `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`,
+		"cash 500 EUR, subscription-revenue -500 EUR", "", "",
 	},
 	"a currency without decimal places": {
-		eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`,
-		want: "salaries 5 JPY, cash -5 JPY",
+		salaryType, `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`, "salaries 5 JPY, cash -5 JPY", "", "",
 	},
 	"a currency with three decimal places": {
-		eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`,
-		want: "salaries 5000 KWD, cash -5000 KWD",
+		salaryType, `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`,
+		"salaries 5000 KWD, cash -5000 KWD", "", "",
 	},
 	"two currencies, which balance separately": {
-		eventType: "bank.refund.sent", data: `{"amount":"5.00","currency":"EUR","fee":7}`,
-		want: "cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD",
+		"bank.refund.sent", `{"amount":"5.00","currency":"EUR","fee":7}`,
+		"cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD", "", "",
 	},
 	"minor units of the rule's currency": {
-		eventType: "card.fee.charged", data: `{"cents":30}`, want: "salaries 30 EUR, cash -30 EUR",
+		feeType, `{"cents":30}`, "salaries 30 EUR, cash -30 EUR", "", "",
 	},
 	"an invoice of 0": {
-		eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`,
-		result: journal.NothingToPost,
+		paidType, `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`, "", journal.NothingToPost, "",
 	},
 	"more tax than the amount": {
-		eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"1.00","currency":"EUR",` +
-			`"tax_amount":"2.00"}`, reason: "amount_negative",
+		paidType, `{"invoice_id":"i1","amount":"1.00","currency":"EUR","tax_amount":"2.00"}`, "", "",
+		"amount_negative",
 	},
 	"the largest amount of a line": {
-		eventType: "card.fee.charged", data: `{"cents":1000000000000000}`,
-		want: "salaries 1000000000000000 EUR, cash -1000000000000000 EUR",
+		feeType, `{"cents":1000000000000000}`, "salaries 1000000000000000 EUR, cash -1000000000000000 EUR", "", "",
 	},
-	"the largest amount, but negative": {
-		eventType: "card.fee.charged", data: `{"cents":-1000000000000000}`, reason: "amount_negative",
-	},
+	"the largest amount, but negative": {feeType, `{"cents":-1000000000000000}`, "", "", "amount_negative"},
 	"more than the largest amount, and negative": {
-		eventType: "card.fee.charged", data: `{"cents":-1000000000000001}`, reason: "amount_too_large",
+		feeType, `{"cents":-1000000000000001}`, "", "", "amount_too_large",
 	},
-	"a negative charge": {eventType: "card.fee.charged", data: `{"cents":-1}`, reason: "amount_negative"},
+	"a negative charge": {feeType, `{"cents":-1}`, "", "", "amount_negative"},
 	"more than the largest amount of a line": {
-		eventType: "card.fee.charged", data: `{"cents":1000000000000001}`, reason: "amount_too_large",
+		feeType, `{"cents":1000000000000001}`, "", "", "amount_too_large",
 	},
-	"an event type without a rule": {
-		eventType: "billing.invoice.sent", data: `{"invoice_id":"i1"}`, reason: "unmapped",
-	},
+	"an event type without a rule": {"billing.invoice.sent", `{"invoice_id":"i1"}`, "", "", "unmapped"},
 	"an event type without the members that its rule reads": {
-		eventType: "notification.refund.sent", data: `{"user_id":"u1"}`, reason: "rule_unfit",
+		"notification.refund.sent", `{"user_id":"u1"}`, "", "", "rule_unfit",
 	},
 }
 
@@ -206,8 +204,9 @@ func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 	d.pass(time.Microsecond) // messages of one moment have no order
 	d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
 	d.pass(time.Hour)
-	_, err := relay.Due(t.Context(), 10, func(_ string, err error) { require.NoError(t, err) })
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(relay.Due(t.Context(), 10, func(_ string, err error) {
+		require.NoError(t, err)
+	})))
 	require.Len(t, sent, 2)
 	for i, want := range []string{`"type":"fis.journal.posted"`, `"type":"fis.journal.reverted"`} {
 		require.Equal(t, "e1", sent[i].OrderingKey)
@@ -311,8 +310,8 @@ func (d *office) postAll(t *testing.T) {
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
 	link := customers.LinkCustomer{UID: "auth0|u1", Edit: console.Edit{Change: console.Change{Why: "request"}}}
 	link.Tenant, link.ID = "default", "c1"
-	_, err := operator.Link(t.Context(), audit.Author{Proof: audit.Identity, Name: "ada"}, link)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(operator.Link(t.Context(),
+		audit.Author{Proof: audit.Identity, Name: "ada"}, link)))
 }
 
 // Entries that were written to the store by other means are not sealed, do not delay others, and are named.

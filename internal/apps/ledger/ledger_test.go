@@ -132,51 +132,52 @@ func TestAnInconsistentDocumentIsNoEntry(t *testing.T) {
 	t.Parallel()
 	journal := func() store.Document { return document(ledger.Post(paid())) }
 	chain := func() store.Document { return document(ledger.Credit(credit("order-1", 1000))) }
-	line := func(d store.Document) map[string]any { return d.Fields["lines"].([]any)[0].(map[string]any) }
-	for name, test := range map[string]struct {
+	set := func(name string, value any) func(store.Document) {
+		return func(d store.Document) {
+			if d.Fields[name] = value; value == nil {
+				delete(d.Fields, name)
+			}
+		}
+	}
+	setLine := func(name string, value any) func(store.Document) {
+		return func(d store.Document) { d.Fields["lines"].([]any)[0].(map[string]any)[name] = value }
+	}
+	type row struct {
 		document func() store.Document
 		spoil    func(d store.Document)
-	}{
-		"a number as kind":       {journal, func(d store.Document) { d.Fields["kind"] = int64(1) }},
-		"an id of another event": {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
-		"another tenant":         {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
-		"another book":           {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},
+	}
+	for name, test := range map[string]row{
+		"a number as kind":       {journal, set("kind", int64(1))},
+		"an id of another event": {journal, set("event_id", "evt-2")},
+		"another tenant":         {journal, set("tenant", "another")},
+		"another book":           {journal, set("book", "acme~2026-04")},
 		"a posting of another account": {
 			journal, func(d store.Document) { d.Fields["postings"].([]any)[0] = "acme~2026-03~assets" },
 		},
-		"no postings":               {journal, func(d store.Document) { delete(d.Fields, "postings") }},
-		"lines that do not balance": {journal, func(d store.Document) { line(d)["debit"] = int64(1) }},
-		"a text as line":            {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
-		"a text as lines":           {journal, func(d store.Document) { d.Fields["lines"] = "x" }},
-		"no lines":                  {journal, func(d store.Document) { delete(d.Fields, "lines") }},
-		"a text as debit":           {journal, func(d store.Document) { line(d)["debit"] = "11900" }},
-		"no time of its commit":     {journal, func(d store.Document) { delete(d.Fields, "committed_at") }},
-		"a text as time of its commit": {
-			journal, func(d store.Document) { d.Fields["committed_at"] = "2026-03-02" },
-		},
+		"no postings":                  {journal, set("postings", nil)},
+		"lines that do not balance":    {journal, setLine("debit", int64(1))},
+		"a text as line":               {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
+		"a text as lines":              {journal, set("lines", "x")},
+		"no lines":                     {journal, set("lines", nil)},
+		"a text as debit":              {journal, setLine("debit", "11900")},
+		"no time of its commit":        {journal, set("committed_at", nil)},
+		"a text as time of its commit": {journal, set("committed_at", "2026-03-02")},
 		"another shard": {
 			journal, func(d store.Document) { d.Fields["shard"] = (d.Fields["shard"].(int64) + 1) % ledger.Shards },
 		},
-		"no shard": {journal, func(d store.Document) { delete(d.Fields, "shard") }},
-		"a chain's entry with lines of another": {
-			chain, func(d store.Document) { line(d)["account"] = "points:issued:order-2" },
-		},
-		"a chain's entry with another number": {chain, func(d store.Document) { d.Fields["seq"] = int64(1) }},
+		"no shard": {journal, set("shard", nil)},
+
+		"a chain's entry with lines of another": {chain, setLine("account", "points:issued:order-2")},
+		"a chain's entry with another number":   {chain, set("seq", int64(1))},
 		"a chain's entry in another month": {
-			chain, func(d store.Document) {
-				d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond)
-			},
+			chain, set("created_at", noon.AddDate(0, 1, 0).Truncate(time.Microsecond)),
 		},
-		"a chain's entry with a journal's kind": {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
-		"a chain's entry without lines":         {chain, func(d store.Document) { delete(d.Fields, "lines") }},
-		"an order total without a currency": {
-			chain, func(d store.Document) { delete(d.Fields, "order_currency") },
-		},
-		"an order currency without a total": {chain, func(d store.Document) { delete(d.Fields, "order_total") }},
-		"a negative order total": {
-			chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) },
-		},
-		"a chain's entry without a tenant": {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
+		"a chain's entry with a journal's kind": {chain, set("kind", "journal")},
+		"a chain's entry without lines":         {chain, set("lines", nil)},
+		"an order total without a currency":     {chain, set("order_currency", nil)},
+		"an order currency without a total":     {chain, set("order_total", nil)},
+		"a negative order total":                {chain, set("order_total", int64(-1))},
+		"a chain's entry without a tenant":      {chain, set("tenant", nil)},
 	} {
 		doc := test.document()
 		require.NoError(t, filetest.ErrorOf(ledger.Read(doc)), name)

@@ -24,8 +24,8 @@ var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 var shipped = catalogtest.Shipped()
 
-// Queue 2 of the queue design, notifications.send, has the table; it lacks order.cancelled.
-func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
+// Queue 2 of the queue design, notifications.send, has this table, without order.cancelled.
+func TestTheChannelsAreThoseOfTheQueueDesign(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string][]string{
 		"order.confirmed": {"email", "sms", "push"}, "order.shipped": {"email", "push"},
@@ -99,14 +99,14 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 			require.NoError(t, json.Unmarshal(m.Data, &body))
 			require.Equal(t, []string{key, "req-1"}, []string{body.Type, body.CorrelationID})
 			require.JSONEq(t, data, string(body.Data))
-			require.Empty(t, m.OrderingKey, "a channel waits for no other")
+			require.Empty(t, m.OrderingKey, "the channels have no order")
 			_, handled := send.Handler(body.Type)
 			require.True(t, handled && send.Takes(m.Attributes), "the queue is bound to it")
 		}
 	}
 }
 
-// It is counted from its first publishing, where it was kept before.
+// The age of an event that was kept before counts from its first publishing.
 func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 	t.Parallel()
 	for first, want := range map[string]string{
@@ -139,5 +139,5 @@ func TestEveryHandledEventTypeHasChannels(t *testing.T) {
 	require.ErrorContains(t, notifications.Check(&c),
 		": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")
 	c.Queues = nil
-	require.NoError(t, notifications.Check(&c), "a deployment that tells nobody")
+	require.NoError(t, notifications.Check(&c), "a deployment without the queue")
 }

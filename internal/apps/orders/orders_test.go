@@ -48,8 +48,7 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
-	_, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock(product, available))
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.Stock.Set(t.Context(), ada, orderstest.SetStock(product, available))))
 }
 
 func (s *shop) handle(t *testing.T, e orderstest.Event) handler.Effect {

@@ -246,8 +246,8 @@ func (w *world) early(t *rapid.T) {
 		require.NoError(t, err)
 		kept, there = other.dead, false
 	case "its key is taken":
-		_, err := w.store.Commit(context.Background(), []store.Write{store.Create(shelf, nil)})
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(w.store.Commit(context.Background(),
+			[]store.Write{store.Create(shelf, nil)})))
 		want, kept = dedupe.Early, e.kept
 	default:
 		if f := w.draw(t); f == refuse {

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -324,8 +325,7 @@ func (b *books) check(t *rapid.T) {
 		if !e.reversed {
 			continue
 		}
-		reversal, err := ledger.Read(doc)
-		require.NoError(t, err)
+		reversal := filetest.Must(ledger.Read(doc))(t)
 		require.Len(t, reversal.Lines, len(entry.Lines))
 		for i, line := range reversal.Lines {
 			line.Debit, line.Credit = line.Credit, line.Debit
@@ -341,9 +341,7 @@ func (b *books) check(t *rapid.T) {
 }
 
 func (b *books) entry(t *rapid.T, id string) ledger.Entry {
-	doc, err := b.Store.Get(context.Background(), ledger.Key(id))
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
-	require.NoError(t, err)
+	doc := filetest.Must(b.Store.Get(context.Background(), ledger.Key(id)))(t)
+	entry := filetest.Must(ledger.Read(doc))(t)
 	return entry
 }

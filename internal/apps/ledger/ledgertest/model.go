@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -125,8 +126,7 @@ func (w *world) pay(t *rapid.T) {
 		Tenant: tenant, Order: id, EventID: event, From: ledger.IssuedPoints(id), To: to, Amount: amount,
 		Currency: ledger.Points, CreatedAt: w.now,
 	}
-	writes, err := ledger.Credit(move)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Credit(move))(t)
 	_, there := w.orders[id]
 	require.Equal(t, !there, w.commit(t, writes), "an order is credited once")
 	if !there {
@@ -136,8 +136,7 @@ func (w *world) pay(t *rapid.T) {
 
 // load is the chain of an order as it is, or as it was read before.
 func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
-	fresh, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-	require.NoError(t, err)
+	fresh := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 	if kept, ok := w.chains[id]; ok && rapid.Bool().Draw(t, "out of date") {
 		return kept, len(kept.Entries) == len(fresh.Entries)
 	}
@@ -146,8 +145,7 @@ func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
 
 func (w *world) keep(t *rapid.T) {
 	id := drawOrder(t)
-	chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-	require.NoError(t, err)
+	chain := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 	w.chains[id] = chain
 }
 
@@ -233,8 +231,7 @@ func (w *world) post(t *rapid.T) {
 		require.ErrorIs(t, err, ledger.ErrInvalid)
 		return
 	}
-	writes, err := ledger.Post(e)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(e))(t)
 	id := ledger.EntryID(tenant, event)
 	_, there := w.journal[id]
 	require.Equal(t, !there, w.commit(t, writes), "an event is posted once")
@@ -262,8 +259,7 @@ func (w *world) revert(t *rapid.T) {
 		return
 	}
 	require.NoError(t, err)
-	writes, err := ledger.Post(reversal)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(reversal))(t)
 	id := ledger.ReversalID(entry.ID)
 	_, there := w.journal[id]
 	require.Equal(t, !there, w.commit(t, writes), "an entry is reversed once")
@@ -302,8 +298,7 @@ func (w *world) reposition(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	sums, journals, all := map[string]int64{}, 0, w.all(t)
 	for id, doc := range all {
-		entry, err := ledger.Read(doc)
-		require.NoError(t, err)
+		entry := filetest.Must(ledger.Read(doc))(t)
 		left := map[string]int64{}
 		for _, line := range entry.Lines {
 			left[line.Currency] += line.Debit - line.Credit
@@ -325,8 +320,7 @@ func (w *world) check(t *rapid.T) {
 				}
 			}
 		}
-		hash, err := entry.LeafHash()
-		require.NoError(t, err)
+		hash := filetest.Must(entry.LeafHash())(t)
 		if was, seen := w.hashes[id]; seen {
 			require.Equal(t, was, hex.EncodeToString(hash), "%s has changed", id)
 		}
@@ -335,8 +329,7 @@ func (w *world) check(t *rapid.T) {
 	require.Len(t, w.journal, journals)
 	held := map[ledger.Account]int64{}
 	for id, o := range w.orders {
-		chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-		require.NoError(t, err)
+		chain := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 		require.Equal(t, o.left, chain.Left())
 		require.Equal(t, o.holder, chain.Holder())
 		for _, event := range o.events {

@@ -300,8 +300,7 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	}
 	parts := 0
 	for at := `{"part":"accounts"}`; at != ""; parts++ {
-		part, err := seal.Verifier{From: s, Origins: sealtest.Trusting{}}.Page(t.Context(), "acme", at)
-		require.NoError(t, err)
+		part := filetest.Must(seal.Verifier{From: s, Origins: sealtest.Trusting{}}.Page(t.Context(), "acme", at))(t)
 		require.Empty(t, part.Findings)
 		at = part.Next
 	}

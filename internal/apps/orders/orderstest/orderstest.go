@@ -21,6 +21,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -185,8 +186,7 @@ var (
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		shop, err := Open(open(t))
-		require.NoError(rt, err)
+		shop := filetest.Must(Open(open(t)))(rt)
 		w := &world{Shop: shop, put: map[string]int64{}}
 		for range 3 {
 			w.workers = append(w.workers, &dedupetest.Worker{})
@@ -212,8 +212,7 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 // stock sets the stock of a product, and notes the sum that it must keep.
 func (w *world) stock(t *rapid.T, product string, available int64) {
 	by := audit.Author{Proof: audit.Identity, Name: "model"}
-	_, err := w.Stock.Set(context.Background(), by, SetStock(product, available))
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.Stock.Set(context.Background(), by, SetStock(product, available))))
 	w.put[product] = available
 }
 
@@ -311,8 +310,7 @@ func (w *world) check(t *rapid.T) {
 		require.LessOrEqual(t, ends, 1, "an order ends once")
 	}
 	for _, product := range products {
-		s, err := w.Stock.Get(ctx, dedupe.DefaultTenant, product)
-		require.NoError(t, err)
+		s := filetest.Must(w.Stock.Get(ctx, dedupe.DefaultTenant, product))(t)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
 		want := []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}
 		require.Equal(t, want, []int64{s.Available, s.Reserved, s.Sold}, product)

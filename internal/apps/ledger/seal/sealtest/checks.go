@@ -40,8 +40,7 @@ func (w *world) check(t *rapid.T) {
 
 // findings verifies: the findings are the late entries that seals have passed.
 func (w *world) findings(t *rapid.T, s store.Store) {
-	found, err := Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}})
-	require.NoError(t, err)
+	found := filetest.Must(Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}}))(t)
 	var ids []string
 	for _, f := range found {
 		require.Equal(t, seal.Added, f.Kind, f)
@@ -99,8 +98,7 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 			}
 		}
 	}
-	got, err := seal.Balances(context.Background(), s, tenant, first, last)
-	require.NoError(t, err)
+	got := filetest.Must(seal.Balances(context.Background(), s, tenant, first, last))(t)
 	require.Len(t, got.Balances, len(want))
 	for _, balance := range got.Balances {
 		require.Equal(t, *want[line{balance.Account, balance.Currency}], balance)
@@ -132,12 +130,9 @@ func (w *world) allSealed(t *rapid.T) {
 		}
 		places := map[store.Cursor][]int64{}
 		for _, posted := range w.posted[tenant] {
-			doc, err := w.faultless().Get(context.Background(), ledger.Key(posted.ID))
-			require.NoError(t, err)
-			entry, err := ledger.Read(doc)
-			require.NoError(t, err)
-			same, err := seal.Locate(context.Background(), w.faultless(), &entry)
-			require.NoError(t, err)
+			doc := filetest.Must(w.faultless().Get(context.Background(), ledger.Key(posted.ID)))(t)
+			entry := filetest.Must(ledger.Read(doc))(t)
+			same := filetest.Must(seal.Locate(context.Background(), w.faultless(), &entry))(t)
 			if slices.Contains(passed, entry.ID) {
 				continue
 			}
@@ -158,8 +153,7 @@ func (w *world) allSealed(t *rapid.T) {
 // end seals the remaining entries, and proves one of each tenant.
 func (w *world) end(t *rapid.T) {
 	for range 2 {
-		_, err := w.sealer(w.faultless()).Run(context.Background())
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(w.sealer(w.faultless()).Run(context.Background())))
 		w.allSealed(t)
 		w.verify(t)
 	}
@@ -170,12 +164,10 @@ func (w *world) end(t *rapid.T) {
 			continue
 		}
 		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
-		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
-		require.NoError(t, err)
+		text := filetest.Must(seal.Prove(context.Background(), w.faultless(), entry.ID))(t)
 		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, store.Cursor{}, store.MaxPage)
 		require.NoError(t, err)
-		proven, err := seal.CheckProof(text, kept)
-		require.NoError(t, err)
+		proven := filetest.Must(seal.CheckProof(text, kept))(t)
 		require.Equal(t, tenant, proven.Tenant)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -77,8 +78,7 @@ func Document(made store.Write) store.Document {
 
 // Record returns the write of the record in a queue for the event of an entry, whose write is given.
 func Record(t require.TestingT, queue string, made store.Write) store.Write {
-	entry, err := ledger.Read(Document(made))
-	require.NoError(t, err)
+	entry := filetest.Must(ledger.Read(Document(made)))(t)
 	record := dedupe.Record{Status: dedupe.Completed, Ref: entry.ID}
 	record.Queue, record.Tenant, record.EventID = queue, entry.Tenant, entry.EventID
 	return store.Set(dedupe.Key(queue, entry.Tenant, entry.EventID), record.Fields()).Stamped(made.Stamp)
@@ -130,8 +130,7 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 		store.Key{Collection: seal.Heads, ID: "~cursor"})
 	require.NoError(t, err)
 	for id, entry := range w.late {
-		_, err := seal.Locate(context.Background(), w.faultless(), &entry)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(seal.Locate(context.Background(), w.faultless(), &entry)))
 		if entry.Seal > 0 {
 			delete(w.late, id)
 			continue
@@ -159,8 +158,7 @@ func (w *world) verify(t *rapid.T) {
 		Now:    func() time.Time { return w.now },
 		Report: func(f seal.Finding) { found = append(found, strings.TrimPrefix(f.Document, ledger.Entries+"/")) },
 	}
-	state, err := watch.Step(context.Background())
-	require.NoError(t, err)
+	state := filetest.Must(watch.Step(context.Background()))(t)
 	require.Equal(t, w.now, state.Last.FinishedAt)
 	require.ElementsMatch(t, passed, found)
 	for _, id := range passed {
@@ -199,18 +197,13 @@ func (w *world) entry(t *rapid.T) []store.Write {
 	if tax > 0 {
 		entry.Lines = append(entry.Lines, ledger.Line{Account: accounts[2], Currency: currency, Credit: tax})
 	}
-	writes, err := ledger.Post(entry)
-	require.NoError(t, err)
-	return writes
+	return filetest.Must(ledger.Post(entry))(t)
 }
 
 func (w *world) commit(t *rapid.T, writes []store.Write) ledger.Entry {
-	_, err := w.faultless().Commit(context.Background(), writes)
-	require.NoError(t, err)
-	doc, err := w.faultless().Get(context.Background(), writes[0].Key)
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.faultless().Commit(context.Background(), writes)))
+	doc := filetest.Must(w.faultless().Get(context.Background(), writes[0].Key))(t)
+	entry := filetest.Must(ledger.Read(doc))(t)
 	w.posted[entry.Tenant] = append(w.posted[entry.Tenant], entry)
 	return entry
 }
@@ -231,8 +224,7 @@ func (w *world) run(hook func(do func() error) error) (seal.Sealed, error) {
 
 // another is a run of a second sealer, without faults.
 func (w *world) another(t *rapid.T) {
-	_, err := w.sealer(w.faultless()).Run(context.Background())
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.sealer(w.faultless()).Run(context.Background())))
 }
 
 // seal is one run whose commits have faults: they are not made, or their answers are lost, or the client

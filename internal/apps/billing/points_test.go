@@ -76,54 +76,52 @@ func (f unreadable) Points(context.Context, string, string) (int64, bool, error)
 	return 0, false, f.err
 }
 
+type pointsOf = func(context.Context, string, string) (int64, bool, error)
+
+func requireRefused(t *testing.T, event handler.Event, products pointsOf, want error) {
+	t.Helper()
+	s := newShop(t)
+	s.points.PointsOf = products
+	_, err := s.run(s.points.Credit, event)
+	requireVerdict(t, want, err)
+	s.requireNothingBooked(t)
+}
+
 func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	goods := shelf{
 		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64},
 		"below": {Points: -1}, "free": {Points: 0},
 	}.Points
-	permanent := func(reason string) error { return retry.Permanent(reason, nil) }
 	known, long := paid("", item("known", 1)), paid("", item("known", 1))
 	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
-	type row struct {
-		event    handler.Event
-		products func(context.Context, string, string) (int64, bool, error) // nil: goods
-		want     error
-	}
 	envelope := handler.Event{Body: contract.Of(&contract.Envelope{})}
+	for reason, events := range map[string]map[string]handler.Event{
+		"no_items": {"no items": paid("")},
+		"amount_overflow": {
+			"a product beyond 64 bits":       paid("", item("most", 1<<53-1)),
+			"a quantity beyond the bound":    paid("", item("known", ledger.MaxAmount+1)),
+			"a sum beyond the bound":         paid("", item("max", 1), item("known", 1)),
+			"a negative quantity":            paid("", item("known", -1)),
+			"a product with negative points": paid("", item("below", 1)),
+		},
+		"entry_invalid": {"an order of 0 points": paid("", item("free", 1)), "an id that is too long": long},
+		"bad_amount": {
+			"a total with one decimal place": paid("10.0", item("known", 1)),
+			"a negative total":               paid("-10.00", item("known", 1)),
+		},
+		"no_order": {"a body without an order": eventOf(&contract.Payment{}, nil)},
+		"unexpected_body": {
+			"no body": {}, "a nil body": {Body: contract.Body{}}, "a body of another contract": envelope,
+		},
+	} {
+		filetest.Each(t, events, func(t *testing.T, event handler.Event) {
+			requireRefused(t, event, goods, retry.Permanent(reason, nil))
+		})
+	}
 	down, broken := unreadable{errors.New("no answer")}, unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}
-	filetest.Each(t, map[string]row{
-		"no items":                 {paid(""), nil, permanent("no_items")},
-		"a product beyond 64 bits": {paid("", item("most", 1<<53-1)), nil, permanent("amount_overflow")},
-		"a quantity beyond the bound": {
-			paid("", item("known", ledger.MaxAmount+1)), nil, permanent("amount_overflow"),
-		},
-		"a sum beyond the bound": {paid("", item("max", 1), item("known", 1)), nil, permanent("amount_overflow")},
-		"a negative quantity":    {paid("", item("known", -1)), nil, permanent("amount_overflow")},
-		"a product with negative points": {
-			paid("", item("below", 1)), nil, permanent("amount_overflow"),
-		},
-		"an order of 0 points": {paid("", item("free", 1)), nil, permanent("entry_invalid")},
-		"a total with one decimal place": {
-			paid("10.0", item("known", 1)), nil, permanent("bad_amount"),
-		},
-		"a negative total":           {paid("-10.00", item("known", 1)), nil, permanent("bad_amount")},
-		"an id that is too long":     {long, nil, permanent("entry_invalid")},
-		"a body without an order":    {eventOf(&contract.Payment{}, nil), nil, permanent("no_order")},
-		"no body":                    {handler.Event{}, nil, permanent("unexpected_body")},
-		"a nil body":                 {handler.Event{Body: contract.Body{}}, nil, permanent("unexpected_body")},
-		"a body of another contract": {envelope, nil, permanent("unexpected_body")},
-		"a store that is down":       {known, down.Points, retry.Outage("store_unavailable", nil)},
-		"an unreadable product":      {known, broken.Points, retry.Transient("product_broken", nil)},
-	}, func(t *testing.T, test row) {
-		s := newShop(t)
-		if s.points.PointsOf = goods; test.products != nil {
-			s.points.PointsOf = test.products
-		}
-		_, err := s.run(s.points.Credit, test.event)
-		requireVerdict(t, test.want, err)
-		s.requireNothingBooked(t)
-	})
+	requireRefused(t, known, down.Points, retry.Outage("store_unavailable", nil))
+	requireRefused(t, known, broken.Points, retry.Transient("product_broken", nil))
 	s := newShop(t)
 	s.points.PointsOf = goods
 	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)

@@ -12,6 +12,7 @@ import (
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
@@ -55,13 +56,10 @@ func (d *office) guestOrders(t *testing.T, from, n int, points int64) {
 		}
 		for i := begin; i < end; i++ {
 			order := fmt.Sprint("order-", i)
-			w, err := ledger.Credit(ledger.Move{
-				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order),
-				To:     account,
-				Amount: points, Currency: ledger.Points, CreatedAt: noon,
-			})
-			require.NoError(t, err)
-			writes = append(writes, w[0])
+			writes = append(writes, ledgertest.Credited(t, ledger.Move{
+				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), To: account, Amount: points,
+				CreatedAt: noon,
+			})[0])
 		}
 		storetest.Put(t, d.store, writes...)
 	}

@@ -26,16 +26,15 @@ import (
 const october = "2026-10"
 
 var (
-	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
-	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
+	ada, bob = person("ada"), person("bob")
 	// token is a caller with the shared token, and almostToken a person whose name begins with token.
-	token = audit.Change{
-		Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late",
-	}
-	almostToken = audit.Change{
-		Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late",
-	}
+	token       = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: ada.Why}
+	almostToken = person("token-desk@shop.example")
 )
+
+func person(name string) audit.Change {
+	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: name}, Why: "an invoice was late"}
+}
 
 // periodStep is what a person does, the state that follows, and who has requested the reopening then.
 type periodStep struct {
@@ -287,8 +286,7 @@ func TestOfManyConcurrentRequestsTwoReopenAPeriod(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
-			_, err := d.periods.Reopen(t.Context(), "acme", october,
-				audit.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
+			_, err := d.periods.Reopen(t.Context(), "acme", october, person(fmt.Sprint("p", i)))
 			require.True(t, err == nil || errors.Is(err, store.ErrBusy), err)
 		})
 	}

@@ -256,15 +256,11 @@ func TestTheShardsOfEntriesAreAboutEquallyLarge(t *testing.T) {
 func TestAnEntryWithAnInexactValueHasNoHash(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(fields map[string]any){
-		"an integer above the exact doubles": func(f map[string]any) {
-			f["later"] = int64(1 << 53)
-		},
+		"an integer above the exact doubles": func(f map[string]any) { f["later"] = int64(1 << 53) },
 		"an integer below them": func(f map[string]any) {
 			f["later"] = []any{map[string]any{"x": int64(math.MinInt64)}}
 		},
-		"a field with the name id": func(f map[string]any) {
-			f["id"] = "x"
-		},
+		"a field with the name id": func(f map[string]any) { f["id"] = "x" },
 	} {
 		doc := document(ledger.Post(paid()))
 		change(doc.Fields)

@@ -169,8 +169,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
 		for after := (store.Cursor{}); ; {
-			page, next, err := s.List(t.Context(), tenant, after, limit)
-			require.NoError(t, err)
+			page, next := filetest.Both(s.List(t.Context(), tenant, after, limit))(t)
 			require.LessOrEqual(t, len(page), limit)
 			for _, p := range page {
 				got = append(got, fmt.Sprint(p.ID, " ", p.Points, " ", p.State, " ", p.Origin))
@@ -186,8 +185,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 }
 
 func (s *shop) worth(t require.TestingT, id string) string {
-	points, known, err := s.reader.Points(context.Background(), tenant, id)
-	require.NoError(t, err)
+	points, known := filetest.Both(s.reader.Points(context.Background(), tenant, id))(t)
 	if !known {
 		return "unknown"
 	}

@@ -237,12 +237,11 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	limits := catalogtest.Shipped().Usage
 	endOfNovember := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	const november = "2026-11-30T23:00:00Z"
+	ahead := func(more time.Duration) string { return noon.Add(limits.Ahead + more).Format(time.RFC3339Nano) }
 	for name, test := range map[string]struct {
-		now      time.Time
-		quantity int64
-		occurred string
-		result   string
-		reason   string
+		now                      time.Time
+		quantity                 int64
+		occurred, result, reason string
 	}{
 		"in its period": {endOfNovember, 1, november, usage.Counted, ""},
 		"after the end": {endOfNovember.Add(time.Microsecond), 1, november, usage.CountedLate, ""},
@@ -251,11 +250,9 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 		},
 		"after the grace": {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
 		"as far ahead as possible": {
-			noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, "",
+			noon, 1, ahead(0), usage.Counted, "",
 		},
-		"further ahead": {
-			noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future",
-		},
+		"further ahead":         {noon, 1, ahead(time.Microsecond), "", "usage_in_the_future"},
 		"a quantity of 0":       {noon, 0, "", usage.Counted, ""},
 		"before the first year": {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
 		"in the year 10000":     {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},

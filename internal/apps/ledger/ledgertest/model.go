@@ -122,11 +122,9 @@ func (w *world) pay(t *rapid.T) {
 	to := rapid.SampledFrom([]ledger.Account{guest, user}).Draw(t, "to")
 	w.ops++
 	event := fmt.Sprint("paid-", w.ops)
-	move := ledger.Move{
-		Tenant: tenant, Order: id, EventID: event, From: ledger.IssuedPoints(id), To: to, Amount: amount,
-		Currency: ledger.Points, CreatedAt: w.now,
-	}
-	writes := filetest.Must(ledger.Credit(move))(t)
+	writes := Credited(t, ledger.Move{
+		Tenant: tenant, Order: id, EventID: event, To: to, Amount: amount, CreatedAt: w.now,
+	})
 	_, there := w.orders[id]
 	require.Equal(t, !there, w.commit(t, writes), "an order is credited once")
 	if !there {
@@ -181,8 +179,7 @@ func (w *world) link(t *rapid.T) {
 	require.NoError(t, err)
 	require.Empty(t, next)
 	w.ops++
-	writes, amount, err := ledger.Transfer(chains, user, fmt.Sprint("link-", w.ops), w.now)
-	require.NoError(t, err)
+	writes, amount := filetest.Both(ledger.Transfer(chains, user, fmt.Sprint("link-", w.ops), w.now))(t)
 	var held int64
 	for _, o := range w.orders {
 		if o.holder == guest {

@@ -237,9 +237,7 @@ func TestEverySingleChangedBitIsFound(t *testing.T) {
 					continue
 				}
 				changed[key] = variant.(map[string]any)
-				findings, err := sealtest.FindingsOf(t.Context(),
-					seal.Verifier{From: changed, Origins: sealtest.Trusting{}}, tenant)
-				require.NoError(t, err)
+				findings := filetest.Must(sealtest.FindingsOf(t.Context(), verifier(changed), tenant))(t)
 				named := slices.ContainsFunc(findings, func(f seal.Finding) bool { return f.Document == key.String() })
 				require.True(t, named, "%v instead of %v", variant, fields)
 				found++
@@ -265,14 +263,14 @@ func with(fields map[string]any, pairs ...any) map[string]any {
 
 func TestAnInvalidPageIsRefused(t *testing.T) {
 	t.Parallel()
-	verifier := seal.Verifier{From: sealedBooks(t), Origins: sealtest.Trusting{}}
+	all := verifier(sealedBooks(t))
 	for _, at := range []string{
 		"x", "1", "{}x", "[]", `{"part":"others"}`, `{"part":"seals","seal":-1}`, `{"part":"seals","more":1}`,
 		`{"part":"accounts","after":3}`,
 	} {
-		require.ErrorIs(t, filetest.ErrorOf(verifier.Page(t.Context(), "acme", at)), seal.ErrPage, at)
+		require.ErrorIs(t, filetest.ErrorOf(all.Page(t.Context(), "acme", at)), seal.ErrPage, at)
 	}
-	require.ErrorIs(t, filetest.ErrorOf(verifier.Page(t.Context(), "", `{"part":"seals"}`)), seal.ErrPage)
+	require.ErrorIs(t, filetest.ErrorOf(all.Page(t.Context(), "", `{"part":"seals"}`)), seal.ErrPage)
 }
 
 // A balance that changes during the verification is no finding.
@@ -300,7 +298,7 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	}
 	parts := 0
 	for at := `{"part":"accounts"}`; at != ""; parts++ {
-		part := filetest.Must(seal.Verifier{From: s, Origins: sealtest.Trusting{}}.Page(t.Context(), "acme", at))(t)
+		part := filetest.Must(verifier(s).Page(t.Context(), "acme", at))(t)
 		require.Empty(t, part.Findings)
 		at = part.Next
 	}
@@ -311,6 +309,5 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	require.Equal(t, []seal.Finding{{
 		Kind: seal.Changed, Tenant: "acme", Document: key.String(),
 		Detail: "the balance is not the sum of the account's entries",
-	}}, filetest.Must(sealtest.FindingsOf(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}},
-		"acme"))(t))
+	}}, filetest.Must(sealtest.FindingsOf(t.Context(), verifier(s), "acme"))(t))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/filetest"
@@ -35,11 +36,10 @@ func sale(tenant, event, period string, amount int64, after time.Duration) ledge
 
 func credit(t *testing.T, uid, order string) []store.Write {
 	t.Helper()
-	return filetest.Must(ledger.Credit(ledger.Move{
-		Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order),
-		To: ledger.UserPoints(uid), Amount: 5,
-		Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
-	}))(t)
+	return ledgertest.Credited(t, ledger.Move{
+		Tenant: "acme", Order: order, EventID: "e-" + order, To: ledger.UserPoints(uid), Amount: 5,
+		OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
+	})
 }
 
 func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
@@ -47,8 +47,7 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	for some := range slices.Chunk(entries, store.MaxWrites) {
 		var writes []store.Write
 		for _, entry := range some {
-			w := filetest.Must(ledger.Post(entry))(t)
-			writes = append(writes, w...)
+			writes = append(writes, filetest.Must(ledger.Post(entry))(t)...)
 		}
 		storetest.Put(t, s, writes...)
 	}
@@ -65,11 +64,13 @@ func run(t *testing.T, s store.Store) seal.Sealed {
 	return filetest.Must(sealer(s).Run(t.Context()))(t)
 }
 
+func verifier(from ledger.Reader) seal.Verifier {
+	return seal.Verifier{From: from, Origins: sealtest.Trusting{}}
+}
+
 func findings(t *testing.T, from ledger.Reader) []seal.Finding {
 	t.Helper()
-	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: from, Origins: sealtest.Trusting{}})
-	require.NoError(t, err)
-	return found
+	return filetest.Must(sealtest.Findings(t.Context(), verifier(from)))(t)
 }
 
 // A seal is one commit of three documents. A run reads each entry once, and a page of each shard; besides the
@@ -192,7 +193,7 @@ func TestAnyFailedReadFailsTheVerificationAndTheBalance(t *testing.T) {
 	down := errors.New("no answer")
 	for name, do := range map[string]func() error{
 		"verification": func() error {
-			found, err := sealtest.Findings(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}})
+			found, err := sealtest.Findings(t.Context(), verifier(s))
 			require.Empty(t, found)
 			return err
 		},
@@ -227,7 +228,7 @@ func TestSealsFollowTheModelOnTheEmbeddedStore(t *testing.T) {
 // watching is the daily verification of a store; it appends its findings to reported.
 func watching(s store.Store, now func() time.Time, reported *[]string) seal.Watch {
 	return seal.Watch{
-		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: now,
+		Verifier: verifier(s), Store: s, Now: now,
 		Report: func(f seal.Finding) { *reported = append(*reported, f.Kind+" "+f.Document) },
 	}
 }
@@ -334,10 +335,9 @@ func TestAVerificationReadsInProportionToTheBooks(t *testing.T) {
 func TestAPartCountsTheDocumentsThatItReads(t *testing.T) {
 	t.Parallel()
 	s := &storetest.Counter{Store: watched(t)}
-	verifier := seal.Verifier{From: s, Origins: sealtest.Trusting{}}
 	for at, parts := "", 0; at != "" || parts == 0; parts++ {
 		s.Reads.Store(0)
-		part := filetest.Must(verifier.All(t.Context(), at))(t)
+		part := filetest.Must(verifier(s).All(t.Context(), at))(t)
 		require.InDelta(t, s.Reads.Load(), part.Read(), 12, at)
 		at = part.Next
 	}

@@ -113,10 +113,6 @@ func put(key store.Key, fields map[string]any) func(books) {
 	return func(all books) { all[key] = fields }
 }
 
-func swapped(one, other store.Key) func(books) {
-	return func(all books) { all[one], all[other] = all[other], all[one] }
-}
-
 // replaced puts other books in place of these.
 func replaced(t *testing.T, hours [2]int, forced ...ledger.Entry) func(books) {
 	return func(all books) {
@@ -194,7 +190,9 @@ func tamperedSeals(t *testing.T) map[string]tampering {
 		"all seals were deleted, but not the heads": {deletedCollection(seal.Seals), seal.Missing, firstSeal},
 		"a list of leaves was deleted":              {deleted(firstLeaves), seal.Missing, firstLeaves},
 		"the head was deleted":                      {deleted(acmeHead), seal.Missing, acmeHead},
-		"two seals changed places":                  {swapped(firstSeal, secondSeal), seal.Changed, firstSeal},
+		"two seals changed places": {func(all books) {
+			all[firstSeal], all[secondSeal] = all[secondSeal], all[firstSeal]
+		}, seal.Changed, firstSeal},
 		"the leaves were reordered": {func(all books) {
 			list := slices.Clone(all[firstLeaves]["leaves"].([]any))
 			slices.Reverse(list)

@@ -114,8 +114,7 @@ func (w *world) allSealed(t *rapid.T) {
 		var sealed int64
 		numbers := []int64{}
 		for after := (store.Cursor{}); ; {
-			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, after, 2)
-			require.NoError(t, err)
+			seals, next := filetest.Both(seal.List(context.Background(), w.faultless(), tenant, after, 2))(t)
 			for _, s := range seals {
 				sealed += s.Count
 				numbers = append(numbers, s.Number)

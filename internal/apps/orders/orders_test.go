@@ -94,7 +94,7 @@ func emitted(effect handler.Effect) (all []string) {
 
 const (
 	cancelled = "notifications/order.cancelled order.cancelled"
-	toPayment = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
+	begun     = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
 // docs/why/orders.md has these costs.
@@ -118,9 +118,9 @@ func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 	)
 	for name, test := range map[string]row{
 		// It writes the order, the stock, the timeout and its lane.
-		"reserved": {"cap 1", "", "payment_initiated", toPayment, timeout, [3]int64{4, 1, 0}, [3]int64{1, 1, 4}},
+		"reserved": {"cap 1", "", "payment_initiated", begun, timeout, [3]int64{4, 1, 0}, [3]int64{1, 1, 4}},
 		"reserved, of two products": {
-			"cap 2,hat 1,cap 1", "", "payment_initiated", toPayment, timeout, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
+			"cap 2,hat 1,cap 1", "", "payment_initiated", begun, timeout, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
 		},
 		// It writes the order, the notification and its lane.
 		"out of stock": {
@@ -129,17 +129,15 @@ func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 			[3]int64{1, 1, 3},
 		},
 		// It also removes the timeout and its lane, and writes messages to analytics and the index.
-		"confirmed": {
-			"cap 1", paid, "confirmed", toPayment + confirmed, all, [3]int64{4, 0, 1}, [3]int64{1, 1, 10},
-		},
+		"confirmed": {"cap 1", paid, "confirmed", begun + confirmed, all, [3]int64{4, 0, 1}, [3]int64{1, 1, 10}},
 		"failed": {
 			"cap 1", "order.payment_failed", "cancelled_payment_failed",
-			toPayment + "PaymentFailed InventoryReleased OrderCancelled", cancelled,
+			begun + "PaymentFailed InventoryReleased OrderCancelled", cancelled,
 			[3]int64{5, 0, 0},
 			[3]int64{1, 1, 6},
 		},
 		"shipped": {
-			"cap 1", paid + " order.shipped", "shipped", toPayment + confirmed + " OrderShipped",
+			"cap 1", paid + " order.shipped", "shipped", begun + confirmed + " OrderShipped",
 			"notifications/order.shipped order.shipped",
 			[3]int64{4, 0, 1},
 			[3]int64{1, 1, 3},
@@ -226,7 +224,7 @@ func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	effect := s.handle(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Len(t, effect.Emit, 103)
 	require.Equal(t, int64(310), s.Written.Load()-written,
-		"as in docs/why/orders.md; a commit has 500 at most")
+		"as in docs/why/orders.md; the limit of a commit is 500")
 	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
@@ -282,7 +280,7 @@ func TestAnOrderIsCancelledWhenItsPaymentIsDueAndNotBefore(t *testing.T) {
 	effect := s.handle(t, orderstest.Timeout(s.released[0]))
 	require.Equal(t, "cancelled_payment_timeout", effect.Result)
 	require.Equal(t, []string{cancelled}, emitted(effect))
-	require.Equal(t, toPayment+"PaymentTimeout InventoryReleased OrderCancelled", path(s.order(t, "o1")))
+	require.Equal(t, begun+"PaymentTimeout InventoryReleased OrderCancelled", path(s.order(t, "o1")))
 	require.Equal(t, [3]int64{4, 0, 1}, s.pieces(t, "cap"))
 }
 
@@ -323,8 +321,7 @@ func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	s.handle(t, orderstest.Created("e1", "o1"))
 	s.handle(t, paid("e2", "p1"))
 	require.Equal(t, "already_confirmed", s.handle(t, paid("e3", "p1")).Result)
-	require.Equal(t, "already_confirmed", s.handle(t, paid("e4", "")).Result,
-		"without an id it may be a repetition")
+	require.Equal(t, "already_confirmed", s.handle(t, paid("e4", "")).Result, "perhaps a repetition")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
 	s.handle(t, orderstest.About("e6", "order.shipped", "o1"))
 	require.Equal(t, "already_confirmed", s.handle(t, paid("e7", "p1")).Result,

@@ -112,7 +112,7 @@ type posted struct {
 	at         time.Time
 	amount     int64 // debited, in cents
 	reversed   bool
-	revertedBy string // the last event that has reverted it
+	reverter   string // the last event that has reverted it
 }
 
 // books is the model: the specification of the journal.
@@ -257,7 +257,7 @@ func (b *books) revert(t *rapid.T, round int) {
 		require.Equal(t, journal.Reverted, run.Record.Result)
 		require.Equal(t, id, b.entry(t, run.Record.Ref).EventID)
 	}
-	e.reversed, e.revertedBy = true, id
+	e.reversed, e.reverter = true, id
 }
 
 // revertIrreversible reverts a reversal, and an event without an entry.
@@ -270,7 +270,7 @@ func (b *books) revertIrreversible(t *rapid.T, round int) {
 	_, run, err := b.tries(t, e.tenant, b.body(t, &free))
 	require.NoError(t, err)
 	require.Equal(t, journal.NothingToPost, run.Record.Result)
-	for reverts, want := range map[string]string{free.id: "original_without_entry", e.revertedBy: "irreversible"} {
+	for reverts, want := range map[string]string{free.id: "original_without_entry", e.reverter: "irreversible"} {
 		if reverts != "" {
 			_, body := b.reverting(t, round, reverts)
 			_, _, err = b.tries(t, e.tenant, body)

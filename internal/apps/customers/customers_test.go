@@ -74,10 +74,8 @@ func (d *office) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *office) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.All(
-		t.Context(), d.Store)
-	require.NoError(t, err)
-	return entries
+	subject := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}
+	return filetest.Must(subject.All(t.Context(), d.Store))(t)
 }
 
 var (
@@ -245,10 +243,8 @@ func TestAChangeFailsIfOthersAlwaysCommitFirst(t *testing.T) {
 
 func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
-	learned, err := d.Learn(t.Context(),
-		customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}, try)
-	require.NoError(t, err)
-	return learned
+	order := customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}
+	return filetest.Must(d.Learn(t.Context(), order, try))(t)
 }
 
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {

@@ -122,9 +122,8 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 
 func (d *office) audited(t *testing.T) (actions, who []string) {
 	t.Helper()
-	entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
-	require.NoError(t, err)
-	for _, e := range slices.Backward(entries) {
+	subject := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}
+	for _, e := range slices.Backward(filetest.Must(subject.All(t.Context(), d.Store))(t)) {
 		actions, who = append(actions, e.Action), append(who, e.Who)
 	}
 	return actions, who
@@ -157,9 +156,8 @@ func TestAnUnreadablePeriodIsAnErrorAndNotOpen(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
-	page, err := d.Store.Query(t.Context(),
-		store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
-	require.NoError(t, err)
+	query := store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1}
+	page := filetest.Must(d.Store.Query(t.Context(), query))(t)
 	storetest.Put(t, d.Store, store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)}))
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "acme", october)), journal.ErrBroken)
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "acme")), journal.ErrBroken)

@@ -44,9 +44,8 @@ func fanned(
 	t *testing.T, eventType, data string, attributes map[string]string,
 ) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
-	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil,
-		`{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
-	require.NoError(t, err)
+	body := filetest.Must(shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil,
+		`{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data)))(t)
 	registry := handler.NewRegistry()
 	notifications.Register(registry, shipped)
 	h, ok := registry.Lookup(notifications.FanOut)
@@ -115,9 +114,8 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 		messages, _, err := fanned(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`,
 			map[string]string{contract.AttrFirstPublished: first})
 		require.NoError(t, err)
-		at, err := time.Parse(time.RFC3339Nano,
-			messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished])
-		require.NoError(t, err)
+		published := messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished]
+		at := filetest.Must(time.Parse(time.RFC3339Nano, published))(t)
 		require.Equal(t, want, at.Format(time.RFC3339))
 	}
 }

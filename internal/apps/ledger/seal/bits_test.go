@@ -88,9 +88,8 @@ func newBooks(t *testing.T, hours [2]int, forced ...ledger.Entry) books {
 	periods := journal.Periods{
 		Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" },
 	}
-	_, err := periods.Close(t.Context(), "acme", "2026-09",
-		audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"})
-	require.NoError(t, err)
+	by := audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"}
+	require.NoError(t, filetest.ErrorOf(periods.Close(t.Context(), "acme", "2026-09", by)))
 	if len(forced) > 0 {
 		post(t, s, forced...)
 		sealed(hours[1] + 1)

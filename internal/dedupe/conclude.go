@@ -13,9 +13,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It
-// returns Claimed where it did, else what the record says. keep, if not nil and where a document may hold it,
-// stands in the record until the run is over. With redelivered the record is read first.
+// Claim takes a lease on the event for this run, during which any other delivery of it is Held. It returns
+// Claimed, or else what the record says. keep, unless it is nil or invalid in a document, is stored in the
+// record until the run is over. With redelivered the record is read first.
 func (r *Run) Claim(
 	ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool,
 ) (Seen, error) {
@@ -32,7 +32,7 @@ func (r *Run) Claim(
 		written, err := r.commit(ctx, record)
 		switch {
 		case errors.Is(err, store.ErrInvalid) && keep != nil:
-			keep = nil // Pub/Sub takes names and bytes that no document may have
+			keep = nil // Pub/Sub accepts names and bytes that a document may not have
 			continue
 		case errors.Is(err, store.ErrInvalid):
 			return Fresh, retry.Permanent("record_invalid", err)
@@ -55,7 +55,8 @@ func (r *Run) Claim(
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Uncount takes back an attempt that was counted before it ran. Where none was it commits nothing: Fresh.
+// Uncount takes back an attempt that was counted before it ran. Without one it commits nothing and returns
+// Fresh.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil
@@ -64,11 +65,11 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 }
 
 // Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for
-// Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an ending that is Kept alone. Else it
-// returns what the record says now: Fresh, or Claimed of a claimed run, asks the caller to decide again, by
+// Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an ending that has only Kept. Else it
+// returns what the record says now: after Fresh, or Claimed of a claimed run, the caller decides again, by
 // Attempt and Try.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
-	var unknown error // of a commit that may have happened: then it is seen as Own
+	var unknown error // of a commit that may have been made: then the record shows it as Own
 	for range MaxTry {
 		assumed := r.version
 		record, also, seen := r.ending(end)
@@ -81,7 +82,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			if err != nil || !seen.Undecided() || end.Status != Completed {
 				return seen, err
 			}
-			// else the record that was found may alone have been in the way
+			// else only the record that was found may have caused the conflict
 			if r.claimed || assumed != 0 || r.version == 0 {
 				r.Try++
 			}
@@ -91,7 +92,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			return seen, nil
 		case errors.Is(err, store.ErrInvalid) && end.Status == Completed &&
 			(!r.claimed || len(end.Effect.Writes) > 0):
-			// The writes themselves are wrong; they will be wrong again.
+			// The writes themselves are invalid, and would be again.
 			return Fresh, retry.Permanent("effect_invalid", err)
 		case errors.Is(err, store.ErrInvalid):
 			return Fresh, retry.Transient("record_invalid", err)
@@ -103,7 +104,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
 }
 
-// ending returns what an ending writes, and what it is seen as.
+// ending returns the writes of an ending, and what Conclude returns for it.
 func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) {
 	if end.Status == "" {
 		record = r.Found
@@ -131,7 +132,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 }
 
 // close returns the dead letters of the event that are open after its end, and the writes that close the
-// others: a success ends all of them, and a death those of other payloads.
+// others: a success closes all of them, and a dead letter those of other payloads.
 func (r *Run) close(record Record, status Status) (open []string, closed []store.Write) {
 	if r.DeadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
 		return nil, nil
@@ -156,7 +157,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 	version, writes := r.version+1, also
 	if r.rememberFor != 0 {
 		write := store.Replace(r.key, r.version, record.Fields())
-		for _, w := range also { // the record has the time of what was made with it: so the two can be counted
+		for _, w := range also { // the record gets the commit time of the entry, so that both can be counted by it
 			if w.Stamp != "" {
 				write = write.Stamped(w.Stamp)
 			}
@@ -179,7 +180,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 	return true, nil
 }
 
-// at returns the run's record as it would be at a moment in a status.
+// at returns the run's record with a status at a time.
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.Record
 	record.Status, record.LeaseToken = status, r.token
@@ -189,11 +190,11 @@ func (r *Run) at(now time.Time, status Status) Record {
 	return record
 }
 
-// log returns the log as an ending leaves it at a time, without an attempt that was none of the event's own.
+// log returns the log after an ending at a time, without an attempt that does not count.
 func (r *Run) log(number int64, end Ending, now time.Time) []Attempt {
 	log := slices.Clone(r.Record.Log)
 	if last := len(log) - 1; r.mine() && last >= 0 && log[last].Ended.IsZero() && log[last].Number == number {
-		log = log[:last] // the run's own line, which goes on
+		log = log[:last] // the run's own line, which is written anew
 	}
 	if end.Uncounted {
 		return log
@@ -220,8 +221,8 @@ func (r *Run) log(number int64, end Ending, now time.Time) []Attempt {
 	return log[max(0, len(log)-MaxLog):]
 }
 
-// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a
-// later message that keeps the contract closes it. A known event that is not dead-lettered is not changed.
+// Broken records the dead letter of a message that broke the contract under its event id, so that a later
+// valid message closes it. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
 	own := r.DeadLetters.Own()
 	if own == "" {

@@ -17,13 +17,14 @@ const (
 	fieldEvent = "event_id"
 )
 
-// MaxListed is the most that a page of the job log holds.
+// MaxListed is the largest page of the job log.
 const MaxListed = 200
 
-// spare is how many documents of each part are read beyond a quarter of the page, twice a part's share of it.
+// spare is how many documents of each part are read in addition to a quarter of the page, which is twice a
+// part's share.
 const spare = 6
 
-// Listing asks for a page of the job log.
+// Listing selects a page of the job log.
 type Listing struct {
 	// Equal are queue, tenant, status, event_type, event_id, correlation_id, ordering_key or customer of the
 	// records.
@@ -35,10 +36,10 @@ type Listing struct {
 	Limit int
 }
 
-// List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
-// zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each
-// part, however many records there are. The page is shorter where the newest are all of one part. The records
-// of one event id are few, and read at once.
+// List returns a page of the job log, the newest first, and of one time the greatest id first. next is zero
+// on the last page. The database reads at most a quarter of the limit, and spare, of each part, for any
+// number of records. The page is shorter where the newest are all of one part. The records of one event id
+// are few, and read by one query.
 func List(
 	ctx context.Context, from store.Querier, page Listing,
 ) (records []Record, next store.Cursor, err error) {
@@ -48,14 +49,14 @@ func List(
 	}
 	var parts [Shards][]listed
 	var ends [Shards]store.Cursor // of those that may have more than was read
-	most, asked := min(page.Limit, page.Limit/4+spare), Shards
+	most, queries := min(page.Limit, page.Limit/4+spare), Shards
 	if page.Equal[fieldEvent] != nil {
-		most, asked = page.Limit, 1
+		most, queries = page.Limit, 1
 	}
 	from = store.Few{Querier: from, Field: fieldEvent}
-	err = store.AtOnce(ctx, asked, func(ctx context.Context, shard int) (err error) {
+	err = store.AtOnce(ctx, queries, func(ctx context.Context, shard int) (err error) {
 		query := page.part(shard, most)
-		if asked == 1 {
+		if queries == 1 {
 			query.Equal = page.Equal
 		}
 		parts[shard], ends[shard], err = store.List(ctx, from, query, func(doc store.Document) (listed, error) {

@@ -11,8 +11,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Look reads the record once and says what it means. An event that the run had Claimed, and has no more, is
-// Held.
+// Look reads the record once and returns what it says. An event whose lease the run has lost is Held.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
 	version, found, now, err := r.read(ctx)
 	if err != nil {
@@ -25,7 +24,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	return seen, nil
 }
 
-// read reads the record at the returned moment; it is zero where it is absent or has expired.
+// read reads the record, and returns the time of reading. An absent or expired record is zero.
 func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
 	switch {
 	case r.rememberFor == 0 && r.mine():
@@ -52,7 +51,7 @@ func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error
 	return doc.Version, found, now, nil
 }
 
-// means takes a record that was found over, and says what it means to the run.
+// means adopts a record that was found, and returns what it says to the run.
 func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 	switch {
 	case found.Status == "":
@@ -93,7 +92,7 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 	return Fresh
 }
 
-// resent reports whether a dead-lettered payload has come in another message than those whose dead letters
+// resent reports whether a dead-lettered payload was sent in another message than those whose dead letters
 // are known, and may be tried again.
 func (r *Run) resent(dead Record) bool {
 	if r.DeadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
@@ -103,7 +102,7 @@ func (r *Run) resent(dead Record) bool {
 	return own != "" && !slices.Contains(dead.DeadLetters, own) && r.DeadLetters.Replaceable(dead)
 }
 
-// again has a dead-lettered payload tried once more, with all its attempts.
+// again begins a dead-lettered payload anew, with all its attempts.
 func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{
 		Times: Times{CreatedAt: dead.CreatedAt}, Tries: Tries{Log: dead.Log},
@@ -116,9 +115,9 @@ func (r *Run) again(version store.Version, dead Record) {
 // maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
 const maxCorrected = 20
 
-// correct returns what a record means to a run of another payload: Fresh, Replaced or Differs.
+// correct returns what a record says to a run of another payload: Fresh, Replaced or Differs.
 func (r *Run) correct(version store.Version, found Record) Seen {
-	switch broken := found.PayloadHash == ""; { // it had no payload to apply
+	switch broken := found.PayloadHash == ""; { // no payload was applied
 	case slices.Contains(found.Corrected, r.Record.PayloadHash):
 		return Replaced
 	case found.Status != DeadLettered, len(found.Corrected) == maxCorrected,

@@ -25,7 +25,7 @@ var (
 	account = store.Key{Collection: "accounts", ID: "a"}
 )
 
-// With -short rapid takes a fifth of its steps, which leaves states unseen that no other test comes to.
+// With -short rapid would make a fifth of its steps, and leave states untested that no other test reaches.
 func TestMain(m *testing.M) { storetest.Stepping(m, "150") }
 
 func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
@@ -33,7 +33,7 @@ func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	dedupetest.Run(t, storetest.Open)
 }
 
-func TestAPageOfTheJobLogCostsTheSameOfAnyNumber(t *testing.T) {
+func TestTheReadsOfAJobLogPageDoNotGrowWithTheRecords(t *testing.T) {
 	t.Parallel()
 	records := 100_000
 	if testing.Short() {
@@ -87,7 +87,7 @@ func (b *bench) record(t *testing.T, id string) dedupe.Record {
 	return filetest.Must(dedupe.FromDocument(storetest.Get(t, b.calls, keyOf(id))))(t)
 }
 
-// ends looks at the record and concludes a run that is Fresh. It returns what the run has learned.
+// ends reads the record, and concludes a run that is Fresh.
 func ends(t *testing.T, run *dedupe.Run, end dedupe.Ending) dedupe.Seen {
 	t.Helper()
 	seen := filetest.Must(run.Look(t.Context()))(t)
@@ -99,7 +99,7 @@ func ends(t *testing.T, run *dedupe.Run, end dedupe.Ending) dedupe.Seen {
 
 var failed = dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: morning}
 
-func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
+func TestAnEffectIsDecidedThreeTimesAfterConflicts(t *testing.T) {
 	t.Parallel()
 	taken := store.Create(store.Key{Collection: "entries", ID: "x"}, nil)
 	type row struct {
@@ -107,10 +107,10 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 		tries                             []int
 	}
 	filetest.Each(t, map[string]row{
-		"and may then find what it wants done": {yields: true, tries: []int{0, 1}},
-		"and is then left to a redelivery":     {tries: []int{0, 1, 2}},
-		"where the record was read first":      {redelivered: true, tries: []int{0, 1, 2}},
-		"where an attempt has failed: finding its record is no conflict": {
+		"the second finds the effect made": {yields: true, tries: []int{0, 1}},
+		"all three conflict":               {tries: []int{0, 1, 2}},
+		"the record was read first":        {redelivered: true, tries: []int{0, 1, 2}},
+		"the record of an earlier attempt is no conflict": {
 			failedBefore: true, tries: []int{0, 0, 1, 2},
 		},
 	}, func(t *testing.T, test row) {
@@ -141,7 +141,7 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 	})
 }
 
-func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
+func TestInvalidWritesOfAnEffectAreRejected(t *testing.T) {
 	t.Parallel()
 	_, err := newBench(t).begin("e1", "A").Conclude(t.Context(), dedupe.Ending{
 		Status: dedupe.Completed,
@@ -151,11 +151,11 @@ func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
 		retry.Decide(err))
 }
 
-func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
+func TestAnUnreadRecordIsNotTreatedAsAbsent(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]func(*testing.T, *bench){
 		"the store does not answer": func(_ *testing.T, b *bench) { b.Down(true) },
-		"it holds what cannot be read": func(t *testing.T, b *bench) {
+		"the record is not readable": func(t *testing.T, b *bench) {
 			storetest.Put(t, b.calls, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
 		},
 	}, func(t *testing.T, prepare func(*testing.T, *bench)) {
@@ -185,7 +185,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 	t.Parallel()
 	sent := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}}
-	t.Run("one that was written is found written", func(t *testing.T) {
+	t.Run("a lost answer", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		run := b.claim(t, "e1", false)
@@ -194,7 +194,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		require.Equal(t, dedupe.Own, filetest.Must(run.Conclude(t.Context(), sent))(t))
 		require.Equal(t, "sent", run.Record.Result)
 	})
-	t.Run("then the lease stands", func(t *testing.T) {
+	t.Run("three failures leave the lease", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		run := b.claim(t, "e1", false)
@@ -203,7 +203,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		require.Equal(t, "store_unavailable", retry.Decide(err).Reason)
 		require.Equal(t, dedupe.Processing, b.record(t, "e1").Status)
 		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
-		require.Equal(t, dedupe.Own, seen, "there were three tries")
+		require.Equal(t, dedupe.Own, seen, "no fourth try was made")
 	})
 }
 
@@ -219,12 +219,12 @@ func (l deadLetters) Close(ids []string) (writes []store.Write) {
 	return writes
 }
 
-// TestARecordIsBounded: the model draws too few attempts of one event to come to the bounds.
+// The model draws too few attempts of one event to reach the bounds.
 func TestARecordIsBounded(t *testing.T) {
 	t.Parallel()
 	refused := dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}
 	const most = 20
-	condemn := func(t *testing.T, b *bench, id, payload string) dedupe.Seen {
+	reject := func(t *testing.T, b *bench, id, payload string) dedupe.Seen {
 		t.Helper()
 		run := b.begin("e1", payload)
 		run.DeadLetters = deadLetters(id)
@@ -243,13 +243,13 @@ func TestARecordIsBounded(t *testing.T) {
 			require.EqualValues(t, i+6, line.Number)
 		}
 	})
-	t.Run("its payload is corrected twenty times: then another is a conflict", func(t *testing.T) {
+	t.Run("after twenty corrections another payload is a conflict", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		for n := range most + 1 {
-			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("dead-", n), fmt.Sprint(n)))
+			require.Equal(t, dedupe.Gone, reject(t, b, fmt.Sprint("dead-", n), fmt.Sprint(n)))
 		}
-		require.Equal(t, dedupe.Differs, condemn(t, b, "one-more", "one more"))
+		require.Equal(t, dedupe.Differs, reject(t, b, "one-more", "one more"))
 		record := b.record(t, "e1")
 		require.Len(t, record.Corrected, most)
 		require.Equal(t, []string{"dead-20"}, record.DeadLetters, "one is open")
@@ -257,12 +257,12 @@ func TestARecordIsBounded(t *testing.T) {
 			require.Equal(t, dedupe.Replaced, ends(t, b.begin("e1", fmt.Sprint(n)), refused))
 		}
 	})
-	t.Run("a payload is sent again any number of times: the newest dead letters are open", func(t *testing.T) {
+	t.Run("of a payload that is sent often the newest dead letters are open", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		const sent = most + 5
 		for n := range sent {
-			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("dead-", n), "A"))
+			require.Equal(t, dedupe.Gone, reject(t, b, fmt.Sprint("dead-", n), "A"))
 		}
 		open := b.record(t, "e1").DeadLetters
 		require.Len(t, open, most)

@@ -40,22 +40,23 @@ type Record struct {
 	Status   Status `store:"status,required"`
 	Tries    `store:",inline"`
 	Delay    `store:",inline"`
-	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: a broken one's.
+	// Corrected are the hashes of the payloads that this one replaced, oldest first; that of a broken one is
+	// empty.
 	Corrected []string `store:"corrected,omitzero"`
-	// DeadLetters are the open dead letters under the id, as far as the record knows.
+	// DeadLetters are the known open dead letters under the id.
 	DeadLetters []string `store:"dead_letters,omitzero"`
 	// Again: the dead letters are of this very payload, which is tried once more.
 	Again   bool              `store:"again,omitzero"`
 	Emitted []handler.Emitted `store:"emitted,omitzero"`
 	Result  string            `store:"result"`
-	// Ref is the id of what the effect made, where it names something.
+	// Ref is the id of what the effect made, if it has one.
 	Ref string `store:"ref,omitzero"`
-	// Entry is the id of the entry of the books that the effect made, where Ref does not say it.
+	// Entry is the id of the entry of the books that the effect made, unless Ref has it.
 	Entry string `store:"entry,omitzero"`
 	Times `store:",inline"`
 }
 
-// Identity is which event it is, whose, and in which message it came.
+// Identity names the event, its customer, and its message.
 type Identity struct {
 	Queue       string `store:"queue,required"`
 	Tenant      string `store:"tenant,required"`
@@ -65,26 +66,27 @@ type Identity struct {
 	// ConflictsWith is the hash of the payload that the id was used with before.
 	ConflictsWith string `store:"conflicts_with,omitzero"`
 	CorrelationID string `store:"correlation_id"`
-	// IdempotencyKey names what the message was made from; the event id stands in for it.
+	// IdempotencyKey names what the message was made from; without one it is the event id.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
-	// Customer is whose event it is, as contract.CustomerOf names them, whatever its key; empty: nobody's.
+	// Customer is the event's customer as of contract.CustomerOf, for any ordering key; empty: none.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
 }
 
-// Tries are the event's attempts, and the lease of the one that is under way.
+// Tries are the event's attempts, and the lease of the running one.
 type Tries struct {
-	// Attempts counts the event's own, one under a lease from its claim on: an event may kill its worker.
+	// Attempts counts those that the event has caused; one with a lease counts from its claim on, since an event
+	// may kill its worker.
 	Attempts int64 `store:"attempts,required"`
-	// Log has the newest of these attempts, in their order: MaxLog of them at most.
+	// Log has the newest of these attempts in their order, MaxLog at most.
 	Log []Attempt `store:"attempts_log,omitzero"`
-	// Replays is how often the event's dead letter had been replayed when the record was written.
+	// Replays is how often the event's dead letter was replayed before the record was written.
 	Replays   int64  `store:"replay_count,omitzero"`
 	LastError string `store:"last_error"`
-	// LeaseToken names the attempt that wrote the record last, which so recognizes its own work.
+	// LeaseToken names the attempt that wrote the record last, so that it recognizes its own commits.
 	LeaseToken string `store:"lease_token,required"`
-	// LeaseUntil is there while the record is PROCESSING: what is due by it was never finished.
+	// LeaseUntil is set while the record is PROCESSING; an orphan keeps it.
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`
@@ -93,15 +95,15 @@ type Tries struct {
 // Delay is the wait of a Failed event for its next attempt.
 type Delay struct {
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
-	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.
+	// DelayTicket is that of the copy that waits for NextRetryAt outside the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
-	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.
+	// DelayedBeside: later messages with the same ordering key do not wait for this one.
 	DelayedBeside bool `store:"delayed_beside,omitzero"`
 }
 
 // Times are those of the message, and then those of the record.
 type Times struct {
-	// ReceivedAt is when the webhook service received it; zero: it came another way.
+	// ReceivedAt is when the webhook service received it; zero: it was not a webhook.
 	ReceivedAt  time.Time `store:"webhook_received_at,omitzero"`
 	PublishedAt time.Time `store:"published_at,omitzero"`
 	CreatedAt   time.Time `store:"created_at,omitzero,strict"`
@@ -126,7 +128,7 @@ func Shard(queue, tenant, eventID string) int64 {
 	return int64(sum[0] % Shards)
 }
 
-// Made is the id of what the event's effect made; empty: it names nothing, or the event is not done.
+// Made is the id of what the event's effect made; empty: it has none, or the event is not completed.
 func (r Record) Made() string {
 	if r.Status != Completed {
 		return ""
@@ -134,7 +136,7 @@ func (r Record) Made() string {
 	return cmp.Or(r.Ref, r.Entry)
 }
 
-// FromDocument reads a record. It fails where a field that decides is missing or of another type.
+// FromDocument reads a record. It fails where a decisive field is missing or invalid.
 func FromDocument(doc store.Document) (r Record, err error) {
 	known := []Status{Processing, Completed, Failed, DeadLettered}
 	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 && slices.Contains(known, r.Status) {
@@ -143,13 +145,14 @@ func FromDocument(doc store.Document) (r Record, err error) {
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }
 
-// Key is the key of a record by queue, tenant and event id, and also by the payload's hash where the id was
-// used with another before. Its hash goes first, since documents of rising ids make one hot range.
+// Key is the key of a record by queue, tenant and event id, and by the payload's hash where the id was used
+// with another before. It begins with a hash, since rising ids would make a hot range.
 func Key(names ...string) store.Key {
 	return store.Key{Collection: Collection, ID: store.ID(names...)}
 }
 
-// MessageKey is the key of a message without a valid event id, by its data too: emulators repeat their ids.
+// MessageKey is the key of a message without a valid event id; it includes the data, since emulators repeat
+// ids.
 func MessageKey(queue, messageID string, data []byte) store.Key {
 	sum := sha256.Sum256(data)
 	return Key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
@@ -158,21 +161,21 @@ func MessageKey(queue, messageID string, data []byte) store.Key {
 // MaxLog is how many attempts the log of a record holds: the newest.
 const MaxLog = 20
 
-// Attempt is one attempt in the log of a record, which has those that the record counts.
+// Attempt is a counted attempt in the log of a record.
 type Attempt struct {
-	// Number is which of the event's attempts it is, from 1 on, and anew after a replay and a correction.
+	// Number counts the event's attempts from 1, and anew after a replay or a correction.
 	Number int64 `json:"number" store:"number"`
-	// Delivery is the broker's number of the delivery that the attempt is part of; 0: it sent none.
+	// Delivery is the broker's number of the delivery; 0: it sent none.
 	Delivery  int64     `json:"delivery,omitzero" store:"delivery,omitzero"`
 	MessageID string    `json:"message_id,omitempty" store:"message_id,omitzero"`
 	Instance  string    `json:"instance,omitempty" store:"instance,omitzero"`
 	Begun     time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
-	// Ended is zero where the attempt is under way, or its end is not known.
+	// Ended is zero while the attempt runs, and where its end is unknown.
 	Ended time.Time `json:"ended_at,omitzero" store:"ended_at,omitzero"`
 	// Outcome is processed, superseded, retry, dead_lettered or dropped; empty until the end.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
 	Reason  string        `json:"reason,omitempty" store:"reason,omitzero"`
 	Next    time.Time     `json:"next_at,omitzero" store:"next_at,omitzero"`
-	// Trace is the id of the trace that the delivery is part of; empty: it came with none.
+	// Trace is the id of the delivery's trace; empty: none.
 	Trace string `json:"trace,omitempty" store:"trace,omitzero"`
 }

@@ -47,7 +47,7 @@ func TestTheKeyOfAnyAllowedShapeFitsTheStore(t *testing.T) {
 	})
 }
 
-func TestThePartsOfTheTimeIndexAreAboutAsLarge(t *testing.T) {
+func TestThePartsOfTheTimeIndexAreAboutEquallyLarge(t *testing.T) {
 	t.Parallel()
 	var parts [dedupe.Shards]int
 	for i := range 8000 {
@@ -58,7 +58,7 @@ func TestThePartsOfTheTimeIndexAreAboutAsLarge(t *testing.T) {
 	}
 }
 
-func TestAPageEndsWhereAPartOfTheTimeIndexMayHaveNewerOnes(t *testing.T) {
+func TestAPageEndsBeforeRecordsThatAnUnreadPartMayPrecede(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var want []string // the newest first: those of one part, then the others
@@ -74,8 +74,7 @@ func TestAPageEndsWhereAPartOfTheTimeIndexMayHaveNewerOnes(t *testing.T) {
 	}
 	var got []string
 	for after, pages := (store.Cursor{}), 0; pages == 0 || !after.IsZero(); pages++ {
-		records, next, err := dedupe.List(t.Context(), b, dedupe.Listing{After: after, Limit: 20})
-		require.NoError(t, err)
+		records, next := filetest.Both(dedupe.List(t.Context(), b, dedupe.Listing{After: after, Limit: 20}))(t)
 		for _, r := range records {
 			got = append(got, r.EventID)
 		}
@@ -118,7 +117,7 @@ func sample() dedupe.Record {
 	}
 }
 
-func TestARecordComesBackAsItWas(t *testing.T) {
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	fields := sample().Fields()
 	require.NoError(t, store.CheckWrites([]store.Write{store.Create(dedupe.Key("q", "default", "e1"), fields)}))
@@ -129,12 +128,12 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 		idempotency_key last_error lease_token lease_until message message_id next_retry_at ordering_key
 		payload_hash processed_at published_at queue ref replay_count result shard status tenant updated_at
 		webhook_received_at`), slices.Sorted(maps.Keys(fields)))
-	require.Empty(t, got.Made(), "the event is not done")
+	require.Empty(t, got.Made(), "the event is not completed")
 	got.Status = dedupe.Completed
 	require.Equal(t, "r1", got.Made())
 }
 
-func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
+func TestARecordWithAnInvalidDecisiveFieldIsNotReadable(t *testing.T) {
 	t.Parallel()
 	for field, wrong := range map[string][]any{ // nil: it is missing
 		"status": {nil, "DONE"}, "attempts": {nil, "2", int64(-1)}, "payload_hash": {nil}, "lease_token": {nil},
@@ -152,7 +151,7 @@ func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
 	}
 }
 
-func TestSweepPassesByWhatItCannotRead(t *testing.T) {
+func TestASweepSkipsUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.claim(t, "orphan", true)
@@ -172,7 +171,7 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 		[]any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
 }
 
-func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
+func TestExpiredDocumentsAreRemovedInBoundedBatches(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	put := func(id string, fields map[string]any) {
@@ -202,7 +201,7 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 	require.Len(t, storetest.All(t, b, "things"), 3)
 }
 
-// completed puts the record there of an event that was completed and expired some time ago.
+// completed stores the record of an event that was completed and expired some time ago.
 func (b *bench) completed(t *testing.T, id string, completed, expired time.Duration) {
 	t.Helper()
 	storetest.Put(t, b.calls, store.Set(keyOf(id), dedupe.Record{
@@ -221,7 +220,7 @@ func (b *bench) prune(t *testing.T) (dedupe.Pruned, error) {
 	return got, err
 }
 
-func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
+func TestAPruneKeepsRecordsThatStillCount(t *testing.T) {
 	t.Parallel()
 	done, dead, stays := dedupe.Completed, dedupe.DeadLettered, dedupe.Pruned{Remembered: 1}
 	for name, test := range map[string]struct {
@@ -229,12 +228,12 @@ func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
 		want               dedupe.Pruned
 		status             dedupe.Status
 	}{
-		"old and expired":                        {2 * time.Hour, time.Minute, dedupe.Pruned{Removed: 1}, done},
-		"old, expiring now":                      {2 * time.Hour, 0, dedupe.Pruned{Removed: 1}, done},
-		"old, expiring in a moment":              {2 * time.Hour, -time.Microsecond, stays, done},
-		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{}, done},
-		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{}, done},
-		"a dead letter's":                        {2 * time.Hour, time.Minute, dedupe.Pruned{}, dead},
+		"old and expired":                   {2 * time.Hour, time.Minute, dedupe.Pruned{Removed: 1}, done},
+		"old, expiring now":                 {2 * time.Hour, 0, dedupe.Pruned{Removed: 1}, done},
+		"old, expiring in a microsecond":    {2 * time.Hour, -time.Microsecond, stays, done},
+		"completed at the limit":            {time.Hour, time.Minute, dedupe.Pruned{}, done},
+		"completed later, although expired": {time.Minute, time.Second, dedupe.Pruned{}, done},
+		"a dead letter's":                   {2 * time.Hour, time.Minute, dedupe.Pruned{}, dead},
 	} {
 		b := newBench(t)
 		b.completed(t, "e1", test.completed, test.expired)
@@ -248,7 +247,7 @@ func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
 	}
 }
 
-func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
+func TestAPruneKeepsARecordThatIsWrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, id := range []string{"e1", "e2", "e3"} {
@@ -256,7 +255,7 @@ func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
 	}
 	b.OnRead = func(do func() error) error {
 		err := do()
-		b.completed(t, "e2", 2*time.Hour, -time.Hour) // once it was found expired
+		b.completed(t, "e2", 2*time.Hour, -time.Hour) // after it was found expired
 		return err
 	}
 	for _, fail := range []func(int){b.FailReads, b.FailBefore} {
@@ -266,7 +265,7 @@ func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
 		require.Zero(t, got.Removed)
 	}
 	b.completed(t, "e2", 2*time.Hour, time.Hour)
-	for _, want := range []dedupe.Pruned{{}, {Removed: 2, Remembered: 1}} { // the next finds it anew
+	for _, want := range []dedupe.Pruned{{}, {Removed: 2, Remembered: 1}} { // the next reads it again
 		require.Equal(t, want, filetest.Must(b.prune(t))(t))
 		require.Equal(t, b.now.Add(time.Hour), b.record(t, "e2").ExpireAt)
 	}

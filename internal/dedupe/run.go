@@ -8,7 +8,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Once makes runs whose effect happens once.
+// Once makes runs whose effects are applied once.
 type Once struct {
 	Store store.Store
 	Now   func() time.Time
@@ -17,38 +17,38 @@ type Once struct {
 	Instance string
 }
 
-// Run is one delivery of one event. It writes at the version that it has seen, and so never over another's
-// success.
+// Run is one delivery of one event. It writes at the version that it has read, and so never overwrites
+// another's success.
 type Run struct {
 	begin
-	// DeadLetters are the event's. nil: no payload takes another's place.
+	// DeadLetters are the event's. nil: no payload replaces another.
 	DeadLetters DeadLetters
-	// Line is the run's own in the log, but for its number.
+	// Line is the run's own in the log, without its number.
 	Line    Attempt
-	claimed bool // it has held the lease
-	// Repeated: an attempt before this one was not completed, and may have had an effect outside.
+	claimed bool // it has had the lease
+	// Repeated: an earlier attempt was not completed, and may have had an external effect.
 	Repeated bool
-	// Try is how often the effect of this run has met a conflict; see handler.Event.
+	// Try is how many conflicts the effect of this run had; see handler.Event.
 	Try int
-	// version is that of the record as last read; 0: absent, as far as known.
+	// version is that of the record as last read; 0: it is absent or was not read.
 	version store.Version
-	// Found is the record as last read, the zero record where none counts, and Record is what the run would
-	// write: once it is Own or Done, with what the effect was.
+	// Found is the record as last read, zero where none counts, and Record the one to write; once it is Own or
+	// Done, it has the result of the effect.
 	Found, Record Record
 }
 
-// begin is what a run begins with, and keeps.
+// begin is the part of a run that does not change.
 type begin struct {
 	once        *Once
 	key         store.Key
 	token       string
-	given       Record // what the delivery says of the event
+	given       Record // from the delivery
 	rememberFor time.Duration
-	// conflict: the key holds the payload's hash, so there is nothing to compare.
+	// conflict: the key includes the payload's hash, so there is nothing to compare.
 	conflict bool
 }
 
-// MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
+// MaxTry is how often one write of a run is tried, and how many conflicts its effect may have.
 const MaxTry = 3
 
 // Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the
@@ -63,7 +63,7 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 	return r
 }
 
-// Conflict gives a run whose payload Differs a record of its own, beside that of the id.
+// Conflict gives a run whose payload Differs a record of its own.
 func (r *Run) Conflict() {
 	record := r.given
 	record.ConflictsWith, record.DelayTicket = r.Found.PayloadHash, ""
@@ -73,21 +73,21 @@ func (r *Run) Conflict() {
 	*r = *run
 }
 
-// DeadLetters is what a run needs to know of its event's dead letters.
+// DeadLetters are the dead letters of a run's event.
 type DeadLetters interface {
-	// Own returns the id of the delivered message's dead letter, which it has or would get; empty: it gets none.
+	// Own returns the id of the dead letter that the delivered message has or would get; empty: it gets none.
 	Own() string
-	// Replaceable reports whether it is known that nothing of the dead-lettered payload was applied.
+	// Replaceable reports whether certainly nothing of the dead-lettered payload was applied.
 	Replaceable(dead Record) bool
 	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered
 	// message.
 	Close(ids []string) []store.Write
 }
 
-// mine reports whether the record counts this very attempt already.
+// mine reports whether the record counts this attempt already.
 func (r *Run) mine() bool { return r.Record.LeaseToken == r.token }
 
-// Attempt returns which of the event's attempts this is, as far as known; 1 is the first.
+// Attempt returns the number of this attempt as far as known, from 1.
 func (r *Run) Attempt() int {
 	if r.mine() {
 		return int(r.Record.Attempts)
@@ -95,7 +95,7 @@ func (r *Run) Attempt() int {
 	return int(r.Record.Attempts) + 1
 }
 
-// Superseded reports, of a run that is Own, whether its effect came too late.
+// Superseded reports whether the effect of a run that is Own was superseded.
 func (r *Run) Superseded() bool {
 	last := len(r.Record.Log) - 1
 	return last >= 0 && r.Record.Log[last].Outcome == retry.Superseded
@@ -109,8 +109,8 @@ func (r *Run) Due() time.Time {
 	return r.Found.NextRetryAt
 }
 
-// Begun is the last error of an attempt that was counted before it ran and has not ended: so an event whose
-// workers die uses its attempts up.
+// Begun is the last error of an attempt that was counted before it ran and has not ended, so that an event
+// that kills its workers uses up its attempts.
 const Begun = "worker_died"
 
 // Seen is what the record says of a delivery.
@@ -118,9 +118,9 @@ type Seen int
 
 // What the record can say.
 const (
-	// Fresh: there is no record that counts, or one of an attempt that failed: go on.
+	// Fresh: no record counts, or one of a failed attempt: the run may handle the event.
 	Fresh Seen = iota
-	// Own: this very run has committed the effect.
+	// Own: this run has committed the effect.
 	Own
 	// Done: the same event with the same payload was completed before.
 	Done
@@ -128,43 +128,41 @@ const (
 	Gone
 	// Differs: the id was used before with another payload.
 	Differs
-	// Held: another worker holds the lease, or has had it since this run.
+	// Held: another worker has the lease, or has had it after this run.
 	Held
-	// Counted: this very run has written its own failure.
+	// Counted: this run has written its own failure.
 	Counted
-	// Claimed: this very run holds the lease.
+	// Claimed: this run has the lease.
 	Claimed
-	// Replaced: the payload was dead-lettered, and another has taken its place.
+	// Replaced: the payload was dead-lettered, and another has replaced it.
 	Replaced
-	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
+	// Waiting: another copy of the message is kept until the next attempt is due.
 	Waiting
 	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
 	Early
 )
 
-// Undecided reports whether the record leaves it to the run what becomes of the event.
+// Undecided reports whether the run may handle the event.
 func (s Seen) Undecided() bool { return s == Fresh || s == Claimed }
 
 // Ending is the end of a run.
 type Ending struct {
-	// Status is Completed, Failed or DeadLettered. Without one the event, which is Early, stays as it is, and is
-	// Kept.
+	// Status is Completed, Failed or DeadLettered. Without one an Early event is Kept, and else not changed.
 	Status Status
-	// Effect is committed with what is Completed, and Emitted are its emissions.
+	// Effect is committed with the record of a Completed event, and Emitted are its emissions.
 	Effect  handler.Effect
 	Emitted []handler.Emitted
 	Reason  string
 	Next    time.Time
-	// Uncounted: the attempt was none of the event's own.
+	// Uncounted: the event did not cause the failure, so the attempt does not count.
 	Uncounted bool
 	Kept      Kept
 }
 
-// Kept is a message that waits elsewhere than with the broker, under a ticket: every other copy of it is
-// Waiting.
+// Kept is a message that waits outside the broker, under a ticket: every other copy of it is Waiting.
 type Kept struct {
 	Ticket string
 	Writes []store.Write
-	// Beside: no other message waits for this one.
+	// Beside: later messages with the same ordering key do not wait for this one.
 	Beside bool
 }

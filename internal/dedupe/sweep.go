@@ -14,18 +14,18 @@ const Orphaned = "orphaned"
 
 // Swept is what a sweep did.
 type Swept struct {
-	// Republished and Reported count the orphans found, by what became of them.
+	// Republished and Reported count the orphans by what was done with them.
 	Republished int `json:"republished"`
 	Reported    int `json:"reported"`
-	// Failed could not be dealt with now.
+	// Failed counts those that are left to the next sweep.
 	Failed int `json:"failed"`
-	// More: the sweep was full; another would find more.
+	// More: the sweep reached its limit, and another may find more.
 	More bool `json:"more"`
 }
 
-// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most limit,
-// the oldest first. Each is handed to republish, which reports whether it has put the message back on its
-// queue, and then marked as failed. A message that two sweeps republish is handled once.
+// Sweep finds events whose lease ended so long ago that no redelivery can come: at most limit, the oldest
+// first. It passes each to republish, which reports whether it has published the message again, and then
+// marks it as failed. A message that two sweeps republish is handled once.
 func Sweep(
 	ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int,
 	republish func(context.Context, Record) (bool, error),
@@ -59,28 +59,29 @@ func sweep(
 	if err != nil {
 		return false, err
 	}
-	// The message before the mark: a crash in between has it published twice, not never.
+	// After a crash between the two, the message is published twice, and not lost.
 	again, err := republish(ctx, record)
 	if err != nil {
 		return false, fmt.Errorf("dedupe: republish an orphan: %w", err)
 	}
 	record.Status, record.LastError, record.UpdatedAt = Failed, Orphaned, now
-	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil // no run has it
+	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil
 	_, err = s.Commit(ctx, []store.Write{store.Replace(doc.Key, doc.Version, record.Fields())})
 	if errors.Is(err, store.ErrStale) {
-		return again, nil // a worker has taken it up
+		return again, nil // a worker has claimed it meanwhile
 	}
 	return again, err
 }
 
-// Clean removes at most limit documents whose expire_at has passed. It says how many, and if more are left.
+// Clean removes at most limit documents whose expire_at has passed. It returns their number, and whether more
+// may be left.
 func Clean(
 	ctx context.Context, s store.Store, collection string, now time.Time, limit int,
 ) (removed int, more bool, err error) {
 	page, err := s.Query(ctx,
 		store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
 	if err != nil {
-		return 0, false, fmt.Errorf("dedupe: read what has expired: %w", err)
+		return 0, false, fmt.Errorf("dedupe: read expired documents: %w", err)
 	}
 	removed, err = remove(ctx, s, page.Documents)
 	return removed, err != nil || len(page.Documents) == limit, err
@@ -94,8 +95,8 @@ type Pruned struct {
 	Remembered int
 }
 
-// Prune removes what has expired by now of a page of the events that were completed before a time, and
-// returns the next page, zero at the end.
+// Prune removes the expired records among a page of the events that were completed before a time, and returns
+// the next page, zero at the end.
 func Prune(
 	ctx context.Context, s store.Store, before, now time.Time, after store.Cursor,
 ) (Pruned, store.Cursor, error) {
@@ -120,21 +121,20 @@ func Prune(
 	return pruned, page.Next, err
 }
 
-// remove deletes documents in one commit. Where one was written anew, all are left to the next run.
+// remove deletes documents in one commit. If one was written meanwhile, it leaves all to the next run.
 func remove(ctx context.Context, s store.Committer, expired []store.Document) (removed int, err error) {
 	if len(expired) == 0 {
 		return 0, nil
 	}
 	deletes := make([]store.Write, len(expired))
 	for i, doc := range expired {
-		// At its version: what has been written anew has not expired.
 		deletes[i] = store.Delete(doc.Key, doc.Version)
 	}
 	switch _, err := s.Commit(ctx, deletes); {
 	case errors.Is(err, store.ErrStale):
 		return 0, nil
 	case err != nil:
-		return 0, fmt.Errorf("dedupe: remove what has expired: %w", err)
+		return 0, fmt.Errorf("dedupe: remove expired documents: %w", err)
 	}
 	return len(expired), nil
 }

@@ -97,7 +97,7 @@ func (m model) apply(f fact, out outcome) {
 		o := m[f.order]
 		o.left += out.change
 		o.reversals[f.id] = true
-		if f.kind == "order.refunded" { // a chargeback takes all that is left, whatever was refunded before
+		if f.kind == "order.refunded" { // a chargeback reverses all that is left
 			o.reversals[f.refund] = true
 		}
 	}
@@ -123,7 +123,7 @@ func (f fact) event(customer string) handler.Event {
 func drawFact(t *rapid.T, customer string, uids []string) fact {
 	f := fact{
 		id: fmt.Sprint("e", rapid.IntRange(0, 60).Draw(t, "event")),
-		// Names that begin alike, or would if they were not escaped.
+		// These ids have a common prefix, or would without escaping.
 		order: customer + rapid.SampledFrom([]string{"o", "o~", "o~0000", "o/1"}).Draw(t, "order"),
 		uid:   rapid.SampledFrom([]string{"", "", uids[0], uids[1]}).Draw(t, "uid"),
 		kind: rapid.SampledFrom([]string{
@@ -140,10 +140,10 @@ func drawFact(t *rapid.T, customer string, uids []string) fact {
 	return f
 }
 
-// Entries are only created, accounts only incremented, and points go to whom the customer is linked to at
-// that moment.
+// Entries are only created, accounts only incremented, and points go to the user to whom the customer is
+// linked at that time.
 func (s *shop) requireRules(t *rapid.T) {
-	or := func(uid any) string { text, _ := uid.(string); return text } // or nobody's
+	or := func(uid any) string { text, _ := uid.(string); return text }
 	s.around = func(writes []store.Write) func() {
 		mapped := s.uid(t)
 		return func() {
@@ -153,7 +153,8 @@ func (s *shop) requireRules(t *rapid.T) {
 				case ledger.Entries:
 					require.Equal(t, store.OpCreate, w.Op, "an entry is never rewritten")
 					if w.Fields["kind"] == "transfer_in" {
-						require.Equal(t, "points:user:"+mapped, w.Fields["to"], "moved to whom the customer is not linked to")
+						require.Equal(t, "points:user:"+mapped, w.Fields["to"],
+							"moved to a user to whom the customer is not linked")
 					}
 				case ledger.Accounts:
 					require.Equal(t, store.OpIncrement, w.Op)
@@ -162,10 +163,10 @@ func (s *shop) requireRules(t *rapid.T) {
 					before, _ := w.Fields["before"].(map[string]any)
 					after, _ := w.Fields["after"].(map[string]any)
 					require.Equal(t, []string{mapped, now}, []string{or(before["uid"]), or(after["uid"])},
-						"the audit says what was there, and what is")
+						"the audit has the uid before and after")
 				}
 			}
-			require.True(t, audited || mapped == now || mapped == "", "a mapping has changed, and nobody said so")
+			require.True(t, audited || mapped == now || mapped == "", "a mapping has changed without an audit entry")
 		}
 	}
 }
@@ -206,7 +207,7 @@ type history struct {
 
 func (h *history) event(t *rapid.T) {
 	if !h.links {
-		h.points.Mappings = nil // also that of another instance
+		h.points.Mappings = nil // also after another instance has started
 	}
 	f, handle := drawFact(t, h.customer, h.uids), h.points.Reverse
 	if f.kind == "order.paid" {
@@ -251,7 +252,7 @@ func (h *history) either(t *rapid.T) {
 
 func (h *history) linked(t *rapid.T) {
 	if !h.links {
-		t.Skip("nobody is linked")
+		t.Skip("customers are not linked")
 	}
 	c := h.drawLink(t)
 	require.Zero(t, filetest.Must(h.operator.Link(context.Background(), ada, c))(t).Left)
@@ -259,16 +260,16 @@ func (h *history) linked(t *rapid.T) {
 	require.Equal(t, c.UID, h.uid(t))
 }
 
-// interrupt runs others before one of the next commits of either.
+// interrupt calls others before one of the next commits of either.
 func (h *history) interrupt(t *rapid.T, others func()) {
 	h.nth, h.before = rapid.IntRange(1, 3).Draw(t, "nth"), others
 	h.either(t)
 	h.before = nil
 }
 
-// Events and links come in the middle of one another's commits, with answers lost and instances replaced.
-// No idempotency records are kept: the chains alone must prevent a second credit.
-func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
+// Events and links interrupt each other before commits, with lost answers and replaced instances. Without
+// records of events, only the chains prevent a second credit.
+func TestPointsAreConservedByConcurrentEventsAndLinks(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -276,8 +277,8 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 		h.uids = []string{h.customer + "-u1", h.customer + "-u2"}
 		h.requireRules(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"one": h.either, "event": h.event, "a link": h.linked,
-			"some in the middle of another": func(t *rapid.T) {
+			"an event or a link": h.either, "an event": h.event, "a link": h.linked,
+			"some interrupt another": func(t *rapid.T) {
 				h.interrupt(t, func() {
 					for range rapid.IntRange(1, 2).Draw(t, "some") {
 						h.lose = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "lose")
@@ -286,7 +287,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 					h.lose = 0
 				})
 			},
-			"one in the middle of one in the middle of another": func(t *rapid.T) {
+			"one interrupts one that interrupts another": func(t *rapid.T) {
 				h.interrupt(t, func() {
 					h.nth = rapid.IntRange(1, 3).Draw(t, "nth")
 					h.before = func() { h.either(t) }

@@ -1,7 +1,6 @@
 // Package billing owns the effect of each billing event: the points that an order credits, and to whom; those
-// that a refund or a chargeback takes back; and the record and the update of a subscription. It never
-// commits, retries or remembers events, and never guesses: an amount that it cannot compute exactly is a dead
-// letter.
+// that a refund or a chargeback reverses; and the record and the update of a subscription. It does not commit
+// or retry itself, and keeps no records of events. An amount that it cannot compute exactly is a dead letter.
 package billing
 
 import (
@@ -27,30 +26,30 @@ import (
 const (
 	Credited         = "credited"           // the order's points are on the account
 	AlreadyCredited  = "already_credited"   // another event has credited the order
-	Reversed         = "reversed"           // points of the order are taken back
-	AlreadyReversed  = "already_reversed"   // another event has taken them back
-	NothingToReverse = "nothing_to_reverse" // nothing of the order's points is left
+	Reversed         = "reversed"           // points of the order are reversed
+	AlreadyReversed  = "already_reversed"   // another event has reversed them
+	NothingToReverse = "nothing_to_reverse" // no points of the order are left
 	Noted            = "noted"              // the event moves no points
 )
 
 // CreditedDiffers is the result of a credit to the order's own uid while the customer is mapped to another.
 const CreditedDiffers = "credited_mapping_differs"
 
-// chargeback is the event type that always takes back all that is left.
+// chargeback is the event type that always reverses all points that are left.
 const chargeback = "order.chargeback"
 
-// Points keeps the points of orders.
+// Points credits and reverses the points of orders.
 type Points struct {
 	Store store.Querier
 	Now   func() time.Time
 	// PointsOf returns the points of one piece of a tenant's product; known reports whether orders may name it.
 	// The error wraps products.ErrBroken, or is the store's.
 	PointsOf func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
-	Mappings *customers.Mappings // learn from paid orders which user a customer is; nil: none is learned
+	Mappings *customers.Mappings // get the users of customers from paid orders; nil: they do not
 	Orders   []string            // the queues that get an event of each paid order of the shop; may be empty
 }
 
-// payment is the data of the event that an order of the shop is paid, by an order of the provider.
+// payment is the data of the event about a paid order of the shop.
 type payment struct {
 	OrderID   string `json:"order_id"`
 	PaymentID string `json:"payment_id"`
@@ -64,11 +63,11 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
 
-// Credit gives a paid order's points to its user, else to its customer: for each item the quantity times the
-// points that its product has now, and nothing that a sender could set. The order's total is kept for
-// refunds. The same commit confirms the shop's order, and maps the customer to the uid, where the order names
-// them. A first try reads nothing: the entry's id follows from the order, so the store refuses a second
-// credit. A further try reads, and accepts an existing credit if it is the same.
+// Credit credits a paid order's points to its user, else to its customer: for each item the quantity times
+// the current points of its product, which no sender can set. It stores the order's total for refunds. The
+// same commit confirms the shop's order, and maps the customer to the uid, where the order names them. A
+// first try reads nothing: the entry's id depends on the order, so that the store refuses a second credit. A
+// further try reads, and accepts an existing credit if it is the same.
 func (p Points) Credit(ctx context.Context, e handler.Event, in *contract.Payment) (handler.Effect, error) {
 	order := in.Data.Order
 	if order == nil {
@@ -116,7 +115,7 @@ func (p Points) Credit(ctx context.Context, e handler.Event, in *contract.Paymen
 	return p.confirmed(e, order, credited), err
 }
 
-// confirmed adds to an effect the event that confirms the shop's order, where the checkout names one.
+// confirmed adds the event that confirms the shop's order to an effect, where the checkout names the order.
 func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
 	shopOrder := e.Attributes[contract.AttrShopOrderID]
 	if shopOrder == "" {
@@ -132,8 +131,8 @@ func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler
 	return effect
 }
 
-// learn returns the mapping that a paid order makes. Where the webhook service looked the uid up by the
-// customer there is none: it would bring back a mapping that a person has changed since.
+// learn returns the mapping of a paid order. If the webhook service has found the uid by the customer there
+// is none, since it could restore a mapping that a person has changed since.
 func (p Points) learn(ctx context.Context, e handler.Event, o *contract.Order) (customers.Learned, error) {
 	seen := customers.Mapping{
 		Tenant: e.Tenant, CustomerID: customerOf(e, o), UID: e.Attributes[contract.AttrUID], LinkedBy: e.ID,
@@ -149,10 +148,10 @@ func (p Points) learn(ctx context.Context, e handler.Event, o *contract.Order) (
 	return learned, nil
 }
 
-// Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without
-// an amount and one of the order's total or more take all that is left. A partial refund takes the credit
-// times amount / total, rounded down, and never more than is left. A refund with an id of its own takes back
-// once, whichever event it comes in. A reversal that comes before its order is tried again.
+// Reverse reverses points of an order on the account that holds them: all that are left for a chargeback, for
+// a refund without an amount, and for one of the order's total or more; else the credit times amount / total,
+// rounded down, and never more than are left. A refund with an id is reversed once for any number of events.
+// A refund before its order is tried again.
 func (p Points) Reverse(ctx context.Context, e handler.Event, in *contract.Payment) (handler.Effect, error) {
 	order := in.Data.Order
 	if order == nil {
@@ -189,8 +188,8 @@ func (p Points) Reverse(ctx context.Context, e handler.Event, in *contract.Payme
 	return effect(writes, err, Reversed)
 }
 
-// Acknowledge leaves a record of a closed chargeback. Providers do not publish which outcomes there are, so a
-// person decides whether points are given back.
+// Acknowledge records a closed chargeback. Providers do not publish the possible outcomes, so a person
+// decides whether to credit the points again.
 func (p Points) Acknowledge(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 	return handler.Effect{Result: Noted}, nil
 }
@@ -222,7 +221,7 @@ func customerOf(event handler.Event, order *contract.Order) string {
 	return cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID])
 }
 
-// totalOf returns an order's total, else the sum of its prices; without a currency it is not known.
+// totalOf returns an order's total, else the sum of its prices; without a currency it is unknown.
 func totalOf(order *contract.Order) (total int64, currency string, err error) {
 	if order.Currency == "" {
 		return 0, "", nil
@@ -247,8 +246,8 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 	return total, order.Currency, nil
 }
 
-// shareOf returns the part of a credit that a refund takes back: all of it for the order's total or more,
-// else pro rata, rounded down, computed in 128 bits. A currency that the refund names must be the order's.
+// shareOf returns the part of a credit that a refund reverses: all of it for the order's total or more, else
+// pro rata, rounded down, computed in 128 bits. A refund's currency must be the order's.
 func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
 	switch {
 	case credit.OrderCurrency == "":
@@ -293,7 +292,7 @@ func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
 	return sum + int64(low), true //nolint:gosec // G115: within the limit
 }
 
-// effect makes the effect of a handler. An entry that the ledger refuses stays invalid in another attempt.
+// effect makes the effect of a handler. An entry that the ledger refuses would be invalid in any attempt.
 func effect(writes []store.Write, err error, result string) (handler.Effect, error) {
 	if err != nil {
 		return handler.Effect{}, retry.Permanent("entry_invalid", err)

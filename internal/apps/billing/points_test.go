@@ -27,7 +27,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestARefundAndAChargebackTakeBackTheCreditOfAnOrder(t *testing.T) {
+func TestARefundAndAChargebackReverseTheCreditOfAnOrder(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.points.Mappings = nil
@@ -35,13 +35,13 @@ func TestARefundAndAChargebackTakeBackTheCreditOfAnOrder(t *testing.T) {
 	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
 	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
 	require.EqualValues(t, 1350, s.balance(t, user),
-		"of 2250 it takes 2250 x 10.01 / 25.00, which is 900.9, rounded down")
+		"it reverses 2250 x 10.01 / 25.00 = 900.9, rounded down")
 	s.must(t, s.points.Reverse, golden(t, "order_chargeback"), billing.Reversed)
 	s.must(t, s.points.Acknowledge, golden(t, "order_chargeback_closed"), billing.Noted)
 	require.Zero(t, s.balance(t, user))
 }
 
-func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
+func TestPointsAreCreditedToTheUserOrElseToTheCustomer(t *testing.T) {
 	t.Parallel()
 	type attributes = map[string]string
 	for name, test := range map[string]struct {
@@ -49,13 +49,13 @@ func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 		customerID string
 		account    ledger.Account
 	}{
-		"the user, if known":     {attributes{"uid": "u1", "paynow_customer_id": "c2"}, "c1", "points:user:u1"},
-		"the order's customer":   {attributes{"paynow_customer_id": "c2"}, "c1", "points:customer:c1"},
-		"the attribute's":        {attributes{"paynow_customer_id": "c2"}, "", "points:customer:c2"},
-		"an empty user is none":  {attributes{"uid": ""}, "c1", "points:customer:c1"},
-		"points are not read":    {attributes{"uid": "u1", "points": "999999"}, "", "points:user:u1"},
-		"nobody, without any":    {nil, "", ""},
-		"nobody, with all empty": {attributes{"uid": "", "paynow_customer_id": ""}, "", ""},
+		"a user":               {attributes{"uid": "u1", "paynow_customer_id": "c2"}, "c1", "points:user:u1"},
+		"the order's customer": {attributes{"paynow_customer_id": "c2"}, "c1", "points:customer:c1"},
+		"the attribute's":      {attributes{"paynow_customer_id": "c2"}, "", "points:customer:c2"},
+		"an empty user":        {attributes{"uid": ""}, "c1", "points:customer:c1"},
+		"an attribute points":  {attributes{"uid": "u1", "points": "999999"}, "", "points:user:u1"},
+		"neither":              {nil, "", ""},
+		"both are empty":       {attributes{"uid": "", "paynow_customer_id": ""}, "", ""},
 	} {
 		s, event := newShop(t), golden(t, "order_paid")
 		event.Attributes = test.attributes
@@ -76,66 +76,64 @@ func (f unreadable) Points(context.Context, string, string) (int64, bool, error)
 	return 0, false, f.err
 }
 
+type pointsOf = func(context.Context, string, string) (int64, bool, error)
+
+func requireRefused(t *testing.T, event handler.Event, products pointsOf, want error) {
+	t.Helper()
+	s := newShop(t)
+	s.points.PointsOf = products
+	_, err := s.run(s.points.Credit, event)
+	requireVerdict(t, want, err)
+	s.requireNothingBooked(t)
+}
+
 func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	goods := shelf{
 		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64},
 		"below": {Points: -1}, "free": {Points: 0},
 	}.Points
-	permanent := func(reason string) error { return retry.Permanent(reason, nil) }
 	known, long := paid("", item("known", 1)), paid("", item("known", 1))
 	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
-	type row struct {
-		event    handler.Event
-		products func(context.Context, string, string) (int64, bool, error) // nil: goods
-		want     error
-	}
 	envelope := handler.Event{Body: contract.Of(&contract.Envelope{})}
+	for reason, events := range map[string]map[string]handler.Event{
+		"no_items": {"no items": paid("")},
+		"amount_overflow": {
+			"a product beyond 64 bits":       paid("", item("most", 1<<53-1)),
+			"a quantity beyond the bound":    paid("", item("known", ledger.MaxAmount+1)),
+			"a sum beyond the bound":         paid("", item("max", 1), item("known", 1)),
+			"a negative quantity":            paid("", item("known", -1)),
+			"a product with negative points": paid("", item("below", 1)),
+		},
+		"entry_invalid": {"an order of 0 points": paid("", item("free", 1)), "an id that is too long": long},
+		"bad_amount": {
+			"a total with one decimal place": paid("10.0", item("known", 1)),
+			"a negative total":               paid("-10.00", item("known", 1)),
+		},
+		"no_order": {"a body without an order": eventOf(&contract.Payment{}, nil)},
+		"unexpected_body": {
+			"no body": {}, "a nil body": {Body: contract.Body{}}, "a body of another contract": envelope,
+		},
+	} {
+		filetest.Each(t, events, func(t *testing.T, event handler.Event) {
+			requireRefused(t, event, goods, retry.Permanent(reason, nil))
+		})
+	}
 	down, broken := unreadable{errors.New("no answer")}, unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}
-	filetest.Each(t, map[string]row{
-		"no items":          {paid(""), nil, permanent("no_items")},
-		"beyond 128 bits/2": {paid("", item("most", 1<<53-1)), nil, permanent("amount_overflow")},
-		"a quantity beyond the bound": {
-			paid("", item("known", ledger.MaxAmount+1)), nil, permanent("amount_overflow"),
-		},
-		"a sum beyond the bound": {paid("", item("max", 1), item("known", 1)), nil, permanent("amount_overflow")},
-		"a negative quantity":    {paid("", item("known", -1)), nil, permanent("amount_overflow")},
-		"a product of negative worth": {
-			paid("", item("below", 1)), nil, permanent("amount_overflow"),
-		},
-		"an order worth nothing": {paid("", item("free", 1)), nil, permanent("entry_invalid")},
-		"a total with the wrong digits": {
-			paid("10.0", item("known", 1)), nil, permanent("bad_amount"),
-		},
-		"a negative total":              {paid("-10.00", item("known", 1)), nil, permanent("bad_amount")},
-		"an id too long for a document": {long, nil, permanent("entry_invalid")},
-		"a body without an order":       {eventOf(&contract.Payment{}, nil), nil, permanent("no_order")},
-		"no body":                       {handler.Event{}, nil, permanent("unexpected_body")},
-		"a nil body":                    {handler.Event{Body: contract.Body{}}, nil, permanent("unexpected_body")},
-		"a body of another contract":    {envelope, nil, permanent("unexpected_body")},
-		"a store that is down":          {known, down.Points, retry.Outage("store_unavailable", nil)},
-		"an unreadable product":         {known, broken.Points, retry.Transient("product_broken", nil)},
-	}, func(t *testing.T, test row) {
-		s := newShop(t)
-		if s.points.PointsOf = goods; test.products != nil {
-			s.points.PointsOf = test.products
-		}
-		_, err := s.run(s.points.Credit, test.event)
-		requireVerdict(t, test.want, err)
-		s.requireNothingBooked(t)
-	})
+	requireRefused(t, known, down.Points, retry.Outage("store_unavailable", nil))
+	requireRefused(t, known, broken.Points, retry.Transient("product_broken", nil))
 	s := newShop(t)
 	s.points.PointsOf = goods
 	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)
 	require.Equal(t, int64(ledger.MaxAmount), s.balance(t, user), "the largest credit")
 }
 
-type asked struct {
+type counted struct {
 	shelf
 	times int
 }
 
-func (a *asked) Points(ctx context.Context, tenant, id string) (int64, bool, error) {
+func (a *counted) Points(ctx context.Context, tenant, id string) (int64, bool, error) {
 	a.times++
 	return a.shelf.Points(ctx, tenant, id)
 }
@@ -143,26 +141,25 @@ func (a *asked) Points(ctx context.Context, tenant, id string) (int64, bool, err
 func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		items string
-		named string
-		asked int // for how many products
+		items, named string
+		reads        int
 	}{
-		"alone":                {"odd", "odd", 1},
-		"behind a known one":   {"known odd", "odd", 2},
-		"behind an overflow":   {"most odd", "odd", 2},
-		"beside another":       {"odd known even", "odd even", 3},
-		"once, however often":  {"odd known odd known odd", "odd", 2},
-		"as far as it is read": {"o1 o2 o3 o4 o5 o6 o7 o8 o9", "o1 o2 o3 o4 o5", 5},
+		"one":                   {"odd", "odd", 1},
+		"after a known one":     {"known odd", "odd", 2},
+		"after an overflow":     {"most odd", "odd", 2},
+		"two":                   {"odd known even", "odd even", 3},
+		"one in several items":  {"odd known odd known odd", "odd", 2},
+		"more than MaxSubjects": {"o1 o2 o3 o4 o5 o6 o7 o8 o9", "o1 o2 o3 o4 o5", 5},
 	} {
-		s, counted := newShop(t), &asked{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
-		s.points.PointsOf = counted.Points
+		s, read := newShop(t), &counted{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
+		s.points.PointsOf = read.Points
 		items := filetest.Map(strings.Fields(test.items), func(id string) contract.Item { return item(id, 9) })
 		_, err := s.run(s.points.Credit, paid("", items...))
 		requireVerdict(t, retry.BadRequest("unknown_product", nil), err)
 		var marked *retry.Error
 		require.ErrorAs(t, err, &marked)
 		require.Equal(t, strings.Fields(test.named), marked.Subjects, name)
-		require.Equal(t, test.asked, counted.times, name)
+		require.Equal(t, test.reads, read.times, name)
 		s.requireNothingBooked(t)
 	}
 }
@@ -171,20 +168,20 @@ func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		currency, total string
-		prices          string // of one piece each, but of two of the first
+		prices          string // of one piece each, but of two pieces of the first
 		want            int64
-		in              string // the currency of it; empty: it is not known
+		in              string // its currency; empty: the total is unknown
 		reason          string
 	}{
 		"its total":                        {"USD", "25.00", "9.00", 2500, "USD", ""},
 		"its total in yen":                 {"JPY", "2500", "-", 2500, "JPY", ""},
-		"nothing, which is known":          {"USD", "0.00", "-", 0, "USD", ""},
+		"a known total of 0":               {"USD", "0.00", "-", 0, "USD", ""},
 		"the sum of its prices":            {"KWD", "", "1.500 0.250", 3250, "KWD", ""},
-		"unknown, where a price is absent": {"USD", "", "1.50 -", 0, "", ""},
+		"unknown without a price":          {"USD", "", "1.50 -", 0, "", ""},
 		"unknown without a currency":       {"", "25.00", "9.00", 0, "", ""},
-		"an error, where a price is wrong": {"JPY", "", "9.00", 0, "", "bad_amount"},
-		"an error in no currency of ISO's": {"ABC", "25.00", "-", 0, "", "bad_amount"},
-		"an error beyond int64":            {"JPY", "", strconv.Itoa(math.MaxInt64), 0, "", "amount_overflow"},
+		"an error for an invalid price":    {"JPY", "", "9.00", 0, "", "bad_amount"},
+		"an error for an unknown currency": {"ABC", "25.00", "-", 0, "", "bad_amount"},
+		"an error for a sum beyond int64":  {"JPY", "", strconv.Itoa(math.MaxInt64), 0, "", "amount_overflow"},
 	} {
 		s := newShop(t)
 		costs := contract.Order{ID: order, Currency: test.currency, Total: test.total}
@@ -208,8 +205,8 @@ func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 	}
 }
 
-// The model covers the rest: how much is left, and whether an event or a refund comes again.
-func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
+// The model covers the rest: how much is left, and repeated events and refunds.
+func TestARefundReversesItsShareRoundedDown(t *testing.T) {
 	t.Parallel()
 	const most = ledger.MaxAmount
 	for name, test := range map[string]struct {
@@ -220,11 +217,11 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 		reason           string
 	}{
 		"a third":                    {100, "10.00", "3.33", "USD", 67, ""},
-		"half, in no currency":       {100, "10.00", "5.00", "", 50, ""},
+		"half, without a currency":   {100, "10.00", "5.00", "", 50, ""},
 		"a product beyond 64 bits":   {most, "92233720368547758.07", "46116860184273879.03", "USD", most/2 + 1, ""},
 		"a part in another currency": {100, "10.00", "5.00", "EUR", 100, "currency_mismatch"},
 		"a part of an unknown total": {100, "", "5.00", "USD", 100, "order_total_unknown"},
-		"an amount of no cents":      {100, "10.00", "5", "USD", 100, "bad_amount"},
+		"an amount without cents":    {100, "10.00", "5", "USD", 100, "bad_amount"},
 		"a negative amount":          {100, "10.00", "-5.00", "USD", 100, "bad_amount"},
 	} {
 		s := newShop(t)
@@ -268,7 +265,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	event.Try = 1
 	s.Down(true)
 	_, err := handler.Typed(s.points.Credit)(t.Context(), event)
-	requireVerdict(t, retry.Outage("store_unavailable", nil), err) // of the customer
+	requireVerdict(t, retry.Outage("store_unavailable", nil), err) // when it reads the mapping
 }
 
 func (s *shop) order(event, order, uid string) handler.Event {
@@ -278,19 +275,19 @@ func (s *shop) order(event, order, uid string) handler.Event {
 	return eventOf(body, map[string]string{contract.AttrUID: uid, contract.AttrCustomerID: s.customer})
 }
 
-func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
+func TestAPaidOrderOfAUserLinksTheCustomerToTheUser(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for i, step := range []struct {
 		sentence, uid, result, mapped string
 		restarts                      bool
 	}{
-		{"a guest's order makes no mapping", "", billing.Credited, "", false},
-		{"the first that names both makes one", "u1", billing.Credited, "u1", false},
-		{"the next finds it in the cache", "u1", billing.Credited, "u1", false},
-		{"another uid is logged, and has its points", "u2", billing.CreditedDiffers, "u1", false},
-		{"as often as it comes", "u2", billing.CreditedDiffers, "u1", false},
-		{"a guest's order stays a guest's", "", billing.Credited, "u1", false},
+		{"a guest order makes no mapping", "", billing.Credited, "", false},
+		{"the first order of a user makes one", "u1", billing.Credited, "u1", false},
+		{"the next order finds it in the cache", "u1", billing.Credited, "u1", false},
+		{"another uid is logged, and gets its points", "u2", billing.CreditedDiffers, "u1", false},
+		{"and so is it again", "u2", billing.CreditedDiffers, "u1", false},
+		{"a guest order remains one", "", billing.Credited, "u1", false},
 		{"another instance reads the mapping", "u1", billing.Credited, "u1", true},
 		{"and logs another uid", "u2", billing.CreditedDiffers, "u1", true},
 	} {
@@ -308,7 +305,7 @@ func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
 	}
 }
 
-func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
+func TestAGuestOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.must(t, s.points.Credit, s.order("e1", "o1", ""), billing.Credited)
@@ -326,14 +323,14 @@ func forShop(t *testing.T, id, shopOrder string) handler.Event {
 	return event
 }
 
-// An order that cannot be credited confirms nothing until its dead letter is replayed.
+// An order that cannot be credited confirms no other until its dead letter is replayed.
 func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 	t.Parallel()
 	one, changed := []string{"orders"}, shelf{"411486491630370501": {Points: 1}, "411486491630370502": {}}
 	for name, test := range map[string]struct {
 		queues    []string
 		shopOrder string
-		before    string // the event that has credited the order before; empty: none has
+		before    string // the event that has credited the order before; empty: none
 		products  shelf
 		try       int
 		result    string
@@ -351,7 +348,7 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 			one, "cart-7", "e1", goods, 1, billing.Credited, 1, nil,
 		},
 		"unknown products": {one, "cart-7", "", shelf{}, 0, "", 0, retry.BadRequest("unknown_product", nil)},
-		"other points since": {
+		"the product has other points since": {
 			one, "cart-7", "e0", changed, 1, "", 0, retry.Conflicting("order_credited_differently", nil),
 		},
 	} {
@@ -371,7 +368,7 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 			m := as[*contract.Event](emission.Body)
 			require.Equal(t, "orders cart-7 order.payment_confirmed {cart-7 "+order+"}",
 				fmt.Sprint(emission.To, " ", emission.OrderingKey, " ", m.Type, " ", m.Data),
-				"its key orders it after the shop order's other events")
+				"it has the ordering key of the shop order's other events")
 			require.True(t, emission.Due.IsZero())
 		}
 	}

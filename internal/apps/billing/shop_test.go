@@ -58,10 +58,10 @@ type shop struct {
 	mappings *customers.Mappings
 	customer string
 
-	before func() // if set, runs once, before the nth commit from now
+	before func() // if set, it is called once, before the nth commit from now
 	nth    int
-	lose   int // how many commits are left until one happens and its answer is lost; 0: none
-	// around, if set, is called before every commit, and its result after those that succeeded.
+	lose   int // which commit from now is made but loses its answer; 0: none
+	// around, if set, is called before every commit, and its result after a successful one.
 	around func(writes []store.Write) (after func())
 }
 
@@ -104,7 +104,7 @@ func shopOn(db store.Store) *shop {
 	return s
 }
 
-// reopen is a new instance, with an empty cache.
+// reopen starts a new instance, with an empty cache.
 func (s *shop) reopen() {
 	now := func() time.Time { return noon }
 	s.mappings = customers.NewMappings(s, slog.New(slog.DiscardHandler), now)
@@ -115,7 +115,7 @@ func (s *shop) reopen() {
 
 var ada = audit.Author{Proof: audit.Identity, Name: "ada"}
 
-// link has ada link the shop's customer.
+// link is a link of the shop's customer.
 func (s *shop) link(uid string) customers.LinkCustomer {
 	of := customers.CustomerOf{Owned: console.Owned{Tenant: tenant}, ID: s.customer}
 	return customers.LinkCustomer{CustomerOf: of, UID: uid, Edit: console.Edit{Change: console.Change{Why: "w"}}}
@@ -123,7 +123,7 @@ func (s *shop) link(uid string) customers.LinkCustomer {
 
 type deed = func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error)
 
-// run calls the handler again when another commit was faster, as the worker does.
+// run calls the handler again after a conflict, as the worker does.
 func (s *shop) run(h deed, event handler.Event) (string, error) {
 	watched := s.mappings.Watch(s)
 	for ; event.Try < 10; event.Try++ {
@@ -210,16 +210,4 @@ func requireVerdict(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
 	require.Equal(t, retry.Decide(want), retry.Decide(err))
-}
-
-func TestHandlersHaveTheNamesOfTheCatalog(t *testing.T) {
-	t.Parallel()
-	registry := handler.NewRegistry()
-	billing.Register(registry, billing.Points{}, billing.Subscriptions{})
-	for _, name := range []string{
-		"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record",
-	} {
-		_, found := registry.Lookup(name)
-		require.True(t, found, name)
-	}
 }

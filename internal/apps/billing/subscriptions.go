@@ -16,8 +16,8 @@ import (
 
 // The results of a subscription's event.
 const (
-	Recorded        = "recorded"         // it is kept, and the subscription service is notified
-	AlreadyRecorded = "already_recorded" // it was kept before, and its idempotency record has expired
+	Recorded        = "recorded"         // it is stored, and the subscription service is notified
+	AlreadyRecorded = "already_recorded" // it was stored before, and its idempotency record has expired
 )
 
 var actions = map[string]string{
@@ -36,8 +36,8 @@ type Subscriptions struct {
 	Now     func() time.Time
 }
 
-// Record keeps the event and its billing period, and emits an envelope.v1 about it. A first try reads
-// nothing; a further one emits nothing where the event is kept already.
+// Record stores the event and its billing period, and emits an envelope.v1 about it. A first try reads
+// nothing; a further one emits nothing if the event is stored already.
 func (s Subscriptions) Record(
 	ctx context.Context, e handler.Event, in *contract.Payment,
 ) (handler.Effect, error) {

@@ -25,7 +25,7 @@ import (
 
 var updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_id", "correlation_id"}}
 
-// record runs the handler. A first try reads nothing; a further one finds the event, or gets the error.
+// record calls the handler. A first try reads nothing; a further one finds the event, or gets the error.
 func record(event handler.Event, found error) (handler.Effect, error) {
 	now := func() time.Time { return noon.Add(1500 * time.Nanosecond) }
 	s := billing.Subscriptions{Store: getter{found}, Updates: updates, Now: now}
@@ -42,7 +42,7 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action, correlation string
-		amount              any // in minor units; nil where there is none
+		amount              any // in minor units; nil: none
 	}{
 		"subscription_activated": {"initial", "530217764480015001", int64(999)},
 		"subscription_renewed":   {"renewal", "530217764480015001", int64(999)},
@@ -97,9 +97,9 @@ func TestAnAmountOfASubscriptionIsStoredInMinorUnits(t *testing.T) {
 		want            any // nil: none
 		refused         bool
 	}{
-		"three digits": {"1.234", "KWD", int64(1234), false}, "nothing to pay": {"0.00", "USD", int64(0), false},
+		"three digits": {"1.234", "KWD", int64(1234), false}, "zero": {"0.00", "USD", int64(0), false},
 		"no price":  {"", "EUR", nil, false},
-		"too large": {"92233720368547758.08", "USD", nil, true}, "less than nothing": {"-9.99", "EUR", nil, true},
+		"too large": {"92233720368547758.08", "USD", nil, true}, "negative": {"-9.99", "EUR", nil, true},
 		"no currency": {"9.99", "", nil, true},
 	} {
 		event := golden(t, "subscription_renewed")
@@ -146,7 +146,7 @@ func TestASecondTryEmitsNothingForARecordedEvent(t *testing.T) {
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
-// No valid body of payment.v1 makes an invalid envelope.v1, or a document that a store refuses.
+// No valid body of payment.v1 makes an invalid envelope.v1, or an invalid document.
 func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	types := []string{
@@ -180,7 +180,7 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 			OrderingKey: "k", EventID: body.EventID, EventType: body.EventType, UID: uid,
 		}
 		if contract.Of(body).Validate() != nil || attributes.Validate() != nil {
-			t.Skip("ingest does not take it")
+			t.Skip("ingest refuses it")
 		}
 		event := eventOf(body, attributes.Map())
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant

@@ -1,6 +1,6 @@
-// Package customers owns the mapping of a provider's customers to our users. An order that names both makes
-// one (Mappings); a person makes, changes and removes one (Operator), which the audit records. Only a link by
-// hand moves points: those of guests' orders.
+// Package customers owns the mapping of a provider's customers to our users. An order that names both creates
+// a mapping (Mappings); people create, change and remove mappings (Operator), with audit entries. Only a
+// person's link moves points: those of guest orders.
 package customers
 
 import (
@@ -35,10 +35,10 @@ type Mapping struct {
 	LinkedBy    string        `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
 	MovedPoints int64         `json:"moved_points" store:"moved_points" show:"Moved points,less"`
 	MovedOrders int64         `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
-	Version     store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
+	Version     store.Version `json:"version"` // which a change may require; 0: there is no document
 }
 
-// lookup reads a customer's mapping. A document of another program may lack any field.
+// lookup reads a customer's mapping. A document that another program has written may lack any field.
 func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (Mapping, error) {
 	doc, err := store.Find(ctx, from, Key(tenant, customerID))
 	return of(doc, tenant, customerID), err
@@ -52,11 +52,11 @@ func of(doc store.Document, tenant, customerID string) Mapping {
 }
 
 const (
-	knownFor = time.Hour // how late another instance's change is noticed; no credit depends on it
-	maxKnown = 50_000    // bounds the cache: some 150 bytes each
+	knownFor = time.Hour // how long another instance's change may be unnoticed; no credit depends on it
+	maxKnown = 50_000    // the bound of the cache, of some 150 bytes each
 )
 
-// Mappings learn from orders which user a customer is, and cache known ones. Safe for concurrent use.
+// Mappings creates mappings from orders, and caches them. It is safe for concurrent use.
 type Mappings struct {
 	from store.Getter
 	log  *slog.Logger
@@ -69,15 +69,15 @@ func NewMappings(from store.Getter, log *slog.Logger, now func() time.Time) *Map
 	return &Mappings{from: from, log: log, now: now, uids: cache.New[string](maxKnown, now)}
 }
 
-// Learned is what an order says of its customer.
+// Learned is the outcome of Learn.
 type Learned struct {
 	Writes  []store.Write // for the commit of the credit: none, or a mapping, which must not exist
 	Differs bool          // the customer is mapped to another uid, which stays and is logged
-	Looked  bool          // the mapping exists and was not cached, so it may have refused an earlier try
+	Looked  bool          // the mapping exists and was not cached, so that it may have refused an earlier try
 }
 
-// Learn takes an order as the mapping that it would make. The first try for an unknown customer reads nothing
-// and creates the mapping; where that was refused, a further try reads it. The error is the store's.
+// Learn returns the writes for the mapping of an order. The first try for an uncached customer reads nothing
+// and creates the mapping; if that was refused, a further try reads it. The error is the store's.
 func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, error) {
 	id := Key(order.Tenant, order.CustomerID).ID
 	uid, found := t.uids.Known(id)
@@ -87,7 +87,7 @@ func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, 
 	case !found && try == 0:
 		return t.create(order), nil
 	}
-	// A cached mapping to another uid may have been changed since.
+	// A cached mapping to another uid may have changed since.
 	mapping, err := lookup(ctx, t.from, order.Tenant, order.CustomerID)
 	switch {
 	case err != nil:
@@ -112,7 +112,7 @@ func (t *Mappings) create(m Mapping) Learned {
 	return Learned{Writes: []store.Write{store.Create(Key(m.Tenant, m.CustomerID), store.Encode(&m))}}
 }
 
-// Watch returns the store, and caches the mappings that are committed through it.
+// Watch returns a store that caches the mappings that are committed through it.
 func (t *Mappings) Watch(s store.Store) store.Store { return watched{Store: s, mappings: t} }
 
 type watched struct {
@@ -129,13 +129,13 @@ func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 		if uid, ok := write.Fields["uid"].(string); ok && err == nil {
 			w.mappings.uids.Put(write.Key.ID, uid, knownFor)
 		} else {
-			w.mappings.uids.Forget(write.Key.ID) // it is gone, or unknown
+			w.mappings.uids.Forget(write.Key.ID) // it was deleted, or the outcome is unknown
 		}
 	}
 	return versions, err
 }
 
-// CustomerOf asks for a customer.
+// CustomerOf names a customer.
 type CustomerOf struct {
 	console.Owned
 	ID string `json:"-" path:"id" validate:"required" help:"customer"`
@@ -209,7 +209,7 @@ func (o *Operator) list(ctx context.Context, _ audit.Author, in console.OwnedLis
 
 type mappings = console.List[Mapping]
 
-// Notes say whom the customer is linked to, and what a link would move.
+// Notes says who has linked the customer, and which points a link would move.
 func (s State) Notes() (notes []string) {
 	switch {
 	case s.UID == "":
@@ -224,7 +224,7 @@ func (s State) Notes() (notes []string) {
 	return notes
 }
 
-// Join adds what the calls before have moved.
+// Join adds what earlier calls have moved.
 func (l *Linked) Join(before any) (page string) {
 	if b, ok := before.(*Linked); ok && b.Operation != "" {
 		l.Before, l.MovedPoints, l.MovedOrders = b.Before, l.MovedPoints+b.MovedPoints, l.MovedOrders+b.MovedOrders
@@ -232,7 +232,7 @@ func (l *Linked) Join(before any) (page string) {
 	return l.Next
 }
 
-// Notes say what is left to move.
+// Notes says what is left to move.
 func (l Linked) Notes() []string {
 	if l.Left == 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
@@ -55,13 +56,10 @@ func (d *office) guestOrders(t *testing.T, from, n int, points int64) {
 		}
 		for i := begin; i < end; i++ {
 			order := fmt.Sprint("order-", i)
-			w, err := ledger.Credit(ledger.Move{
-				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order),
-				To:     account,
-				Amount: points, Currency: ledger.Points, CreatedAt: noon,
-			})
-			require.NoError(t, err)
-			writes = append(writes, w[0])
+			writes = append(writes, ledgertest.Credited(t, ledger.Move{
+				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), To: account, Amount: points,
+				CreatedAt: noon,
+			})[0])
 		}
 		storetest.Put(t, d.store, writes...)
 	}
@@ -76,14 +74,9 @@ func (d *office) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *office) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.All(
-		t.Context(), d.Store)
-	require.NoError(t, err)
-	return entries
+	subject := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}
+	return filetest.Must(subject.All(t.Context(), d.Store))(t)
 }
-
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
 
 var (
 	ada    = audit.Author{Proof: audit.ThisMachine, Name: "ada"}
@@ -96,21 +89,21 @@ func link(uid string) customers.LinkCustomer {
 	return customers.LinkCustomer{CustomerOf: c1, UID: uid, Edit: why}
 }
 
-func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
+func TestALinkMovesGuestPointsOnceAndNoPointsOfThePreviousUser(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	for i, step := range []struct {
 		sentence       string
-		orders         int // that come before, of 100 points each
+		orders         int // new guest orders, of 100 points each
 		uid            string
 		before         string
 		moved          int64
 		action         string // in the audit; empty: none
-		first, another int64  // what the users have then
+		first, another int64  // the users' balances after it
 	}{
-		{"the first", 3, "u1", "", 300, "link", 300, 0},
-		{"the same again", 0, "u1", "u1", 0, "", 300, 0},
-		{"an order that was on its way carried no uid", 1, "u1", "u1", 100, "move", 400, 0},
+		{"the first link", 3, "u1", "", 300, "link", 300, 0},
+		{"the same link again", 0, "u1", "u1", 0, "", 300, 0},
+		{"another order without a uid", 1, "u1", "u1", 100, "move", 400, 0},
 		{"another user", 1, "u2", "u1", 100, "link", 400, 100},
 	} {
 		d.now = noon.Add(time.Duration(i) * time.Hour)
@@ -129,7 +122,7 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 			[]int64{d.balance(t, ledger.UserPoints("u1")), d.balance(t, ledger.UserPoints("u2"))})
 		changes := d.changes(t)
 		if step.action == "" {
-			require.Len(t, changes, audited, "what changes nothing is no change")
+			require.Len(t, changes, audited, "without a change there is no audit entry")
 			continue
 		}
 		var before map[string]any
@@ -151,35 +144,35 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 	d.now = d.now.Add(time.Hour)
 	state = filetest.Must(d.Unlink(t.Context(), ada, unlink))(t)
 	require.Empty(t, state.UID)
-	require.Equal(t, int64(100), d.balance(t, ledger.UserPoints("u2")), "nothing moves back")
+	require.Equal(t, int64(100), d.balance(t, ledger.UserPoints("u2")), "unlinking moves no points")
 	require.Equal(t, audit.Entry{
 		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "ticket 7",
 		At: d.now, Before: map[string]any{"uid": "u2"},
 	}, d.changes(t)[0])
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), customers.ErrUnknown)
+	require.ErrorIs(t, filetest.ErrorOf(d.Unlink(t.Context(), ada, unlink)), customers.ErrUnknown)
 }
 
-func TestACustomerIsLinkedToAUserAndToNothingElse(t *testing.T) {
+func TestAnInvalidLinkIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	for _, uid := range []string{"", "ilse.brandvold@example.org"} {
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link(uid))), audit.ErrInvalid)
+		require.ErrorIs(t, filetest.ErrorOf(d.Link(t.Context(), ada, link(uid))), audit.ErrInvalid)
 	}
-	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "a/b")), audit.ErrInvalid)
-	gone := link("u1")
-	gone.After = "behind"
-	_, err := d.Link(t.Context(), ada, gone)
-	require.ErrorIs(t, err, audit.ErrChanged, "it goes on with a link that is no more")
+	require.ErrorIs(t, filetest.ErrorOf(d.Show(t.Context(), "default", "a/b")), audit.ErrInvalid)
+	removed := link("u1")
+	removed.After = "page"
+	_, err := d.Link(t.Context(), ada, removed)
+	require.ErrorIs(t, err, audit.ErrChanged, "the link to continue does not exist any more")
 }
 
-func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
+func TestTenThousandOrdersMoveInSeveralCalls(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	const orders = 10_000
 	d.guestOrders(t, 0, orders, 2)
 	d.counter.Queries.Store(0)
 	d.counter.Commits.Store(0)
-	// Time passes with every commit, so that one call does not do.
+	// Time passes with every commit, so that one call does not suffice.
 	d.Store = passing(d.store, func() { d.now = d.now.Add(time.Second) })
 	change, calls, moved := link("u1"), 0, int64(0)
 	for {
@@ -198,12 +191,12 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.Equal(t, int64(2*orders), d.balance(t, ledger.UserPoints("u1")))
 	require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
 	require.LessOrEqual(t, d.counter.Commits.Load(), int64(orders/200+10),
-		"two hundred orders a commit, but for the ends of pages")
+		"a commit moves 200 orders, except at the ends of pages")
 	require.LessOrEqual(t, d.counter.Queries.Load(), int64(2*orders/ledger.MaxEntries+4))
 
 	d.counter.Queries.Store(0)
-	require.NoError(t, errorOf(d.Link(t.Context(), ada, link("u1"))))
-	require.Zero(t, d.counter.Queries.Load(), "where the account has nothing, no entry is read")
+	require.NoError(t, filetest.ErrorOf(d.Link(t.Context(), ada, link("u1"))))
+	require.Zero(t, d.counter.Queries.Load(), "no entries are read of an empty account")
 }
 
 func passing(s store.Store, pass func()) store.Store {
@@ -215,11 +208,11 @@ func passing(s store.Store, pass func()) store.Store {
 	}
 }
 
-func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
+func TestALinkStopsIfSomebodyChangesTheMappingMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]store.Write{
-		"somebody links another": store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}),
-		"somebody unlinks":       store.Delete(customers.Key("default", "c1"), 0),
+		"somebody links another user": store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}),
+		"somebody unlinks":            store.Delete(customers.Key("default", "c1"), 0),
 	} {
 		d, commits := newOffice(t), 0
 		d.guestOrders(t, 0, 3, 100)
@@ -228,13 +221,13 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 				storetest.Put(t, d.store, meanwhile)
 			}
 		})
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), audit.ErrChanged, name)
+		require.ErrorIs(t, filetest.ErrorOf(d.Link(t.Context(), ada, link("u1"))), audit.ErrChanged, name)
 		require.Equal(t, []int64{300, 0},
 			[]int64{d.balance(t, ledger.CustomerPoints("c1")), d.balance(t, ledger.UserPoints("u1"))}, name)
 	}
 }
 
-func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
+func TestAChangeFailsIfOthersAlwaysCommitFirst(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	d.guestOrders(t, 0, 1, 1000)
@@ -244,16 +237,14 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"),
 			map[string]any{"uid": "u1", "n": int64(n)}))
 	})
-	require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), store.ErrBusy)
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), store.ErrBusy)
+	require.ErrorIs(t, filetest.ErrorOf(d.Link(t.Context(), ada, link("u1"))), store.ErrBusy)
+	require.ErrorIs(t, filetest.ErrorOf(d.Unlink(t.Context(), ada, unlink)), store.ErrBusy)
 }
 
 func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
-	learned, err := d.Learn(t.Context(),
-		customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}, try)
-	require.NoError(t, err)
-	return learned
+	order := customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}
+	return filetest.Must(d.Learn(t.Context(), order, try))(t)
 }
 
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
@@ -265,35 +256,35 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 		"customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
 	require.Equal(t, first.Writes, d.learn(t, "c1", "u1", 0).Writes,
-		"as long as nobody has committed it, nobody knows")
+		"an uncommitted mapping is not cached")
 	storetest.Put(t, d.store, first.Writes...)
 	for _, try := range []int{0, 1, 2} {
 		require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", try))
 	}
-	require.Zero(t, d.counter.Gets.Load(), "nothing was read")
+	require.Zero(t, d.counter.Gets.Load())
 	d.now = noon.Add(time.Hour)
-	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "what is known is not believed for ever")
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "a cached mapping expires")
 }
 
-func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *testing.T) {
+func TestAFurtherTryReadsTheMappingAndLogsAnotherUser(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
-	require.NotEmpty(t, d.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 1).Writes, "a mapping that does not exist is created")
 	require.EqualValues(t, 1, d.counter.Gets.Load())
 	// Another instance has linked it.
 	storetest.Put(t, d.faults, d.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
-	require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", 0), "and remembered")
+	require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", 0), "it is cached now")
 	require.EqualValues(t, 2, d.counter.Gets.Load())
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u2", 0))
 	require.Contains(t, d.log.String(),
 		`"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
-	// A person changes it through another instance: what is known here does not accuse anybody.
+	// A person changes it through another instance: an outdated cached mapping logs nothing.
 	storetest.Put(t, d.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u2", 0))
 	storetest.Put(t, d.faults, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, d.learn(t, "c1", "u3", 0).Writes)
-	require.NotEmpty(t, d.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
+	require.NotEmpty(t, d.learn(t, "c1", "u2", 0).Writes, "the mapping is not cached any more")
 }
 
 func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
@@ -303,22 +294,22 @@ func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u1", 1))
 	d.faults.Down(true)
 	_, err := d.Learn(t.Context(), customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
-	require.ErrorIs(t, err, storetest.ErrFault, "nor taken for none where it cannot be read")
+	require.ErrorIs(t, err, storetest.ErrFault, "a failed read is an error, not an absent mapping")
 }
 
-func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
+func TestAMappingWithAnUncertainWriteIsNotCached(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	first := d.learn(t, "c1", "u1", 0)
 	d.faults.FailAfter(1)
-	require.ErrorIs(t, errorOf(d.store.Commit(t.Context(), first.Writes)), storetest.ErrFault)
+	require.ErrorIs(t, filetest.ErrorOf(d.store.Commit(t.Context(), first.Writes)), storetest.ErrFault)
 	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes)
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
 	storetest.Put(t, d.store, store.Delete(customers.Key("default", "c1"), 0))
-	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "an unlink by this instance removes it from the cache")
 }
 
-func TestALinkSaysWhatItMovesAndWhatIsLeft(t *testing.T) {
+func TestTheNotesOfALinkSayWhatItMovesAndWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	state := customers.State{GuestPoints: 7, GuestAccount: "guest~c1"}
 	state.CustomerID = "c1"

@@ -13,12 +13,12 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// AuditKind is what the audit calls a customer's mapping.
+// AuditKind is the audit's kind of subject for a customer's mapping.
 const AuditKind = "customer"
 
 const (
-	batch   = 200              // how many orders one commit moves: two entries each, and four documents more
-	moveFor = 15 * time.Second // how long one call moves orders; the caller asks again
+	batch   = 200              // orders of one commit: two entries each, and four more documents
+	moveFor = 15 * time.Second // how long one call moves orders; another call continues
 )
 
 // ErrUnknown: the customer has no mapping.
@@ -72,17 +72,17 @@ type Linked struct {
 	UID        string `json:"uid" show:"User"`
 	// Before is the uid that the customer was linked to, which keeps its points; empty: none.
 	Before      string `json:"before" show:"User before"`
-	Operation   string `json:"operation" show:"Operation"` // the id in the entries of what was moved
+	Operation   string `json:"operation" show:"Operation"` // the id in the entries of the moved points
 	MovedPoints int64  `json:"moved_points" show:"Moved points"`
 	MovedOrders int64  `json:"moved_orders" show:"Of orders"`
 	Left        int64  `json:"left" show:"Left"`
 	Next        string `json:"next"` // where another call continues; empty: nothing is left
 }
 
-// Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order
-// once, also after a crash or with another call at the same time. Each commit moves some orders at the
-// version of the mapping, so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is
-// as of audit.Change.Update; the caller may retry.
+// Link maps a customer to a uid, and moves the points of guest orders to the uid's account: each order once,
+// even after a crash or with concurrent calls. Each commit moves some orders at the version of the mapping,
+// so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is as of audit.Change.Update;
+// the caller may retry.
 func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustomer) (Linked, error) {
 	if change.UID = strings.TrimSpace(change.UID); !pii.UID.Valid(change.UID) {
 		return Linked{}, fmt.Errorf("%w: this is no uid", audit.ErrInvalid)
@@ -102,7 +102,7 @@ func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustome
 	return done, err
 }
 
-// settle writes the mapping; audited reports whether it has changed, and so has its entry.
+// settle writes the mapping; audited reports whether it has changed, with an audit entry.
 func (o *Operator) settle(
 	ctx context.Context, change LinkCustomer, by audit.Change, done *Linked,
 ) (audited bool, err error) {
@@ -112,7 +112,7 @@ func (o *Operator) settle(
 		done.Before = m.UID
 		switch {
 		case m.UID == change.UID:
-			return made, nil // it is linked as asked, even if another uid was expected
+			return made, nil // it is linked already, even if the caller expected another uid
 		case change.After != "":
 			return made, audit.ErrChanged
 		}
@@ -127,13 +127,13 @@ func (o *Operator) settle(
 	return by.Update(ctx, o.Store, change.key(), change.subject(), now, done.Operation, decide)
 }
 
-// move moves the points of guests' orders, some at the time. Where the link was not audited, the first move
-// is.
+// move moves the points of guest orders in batches. Where the mapping was unchanged, the first batch has the
+// audit entry.
 func (o *Operator) move(
 	ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked,
 ) error {
 	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
-	if ends, ok := ctx.Deadline(); ok { // a caller that waits for less, such as a page, is answered in time
+	if ends, ok := ctx.Deadline(); ok { // the caller, such as a page, may wait for less
 		long = min(long, time.Until(ends)*3/4)
 	}
 	var chains, some []ledger.Chain
@@ -155,7 +155,7 @@ func (o *Operator) move(
 					return nil, err
 				}
 			}
-			// where a refund, a link or an unlink has come between, the next try reads again
+			// after a refund, a link or an unlink meanwhile, the next try reads again
 			read, some = true, chains[:min(batch, len(chains))]
 			if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
 				return nil, err

@@ -23,7 +23,7 @@ import (
 // Handler is the name of the handler in the catalog.
 const Handler = "webhooks.deliver"
 
-// The results that a record keeps. Each ends the event: an endpoint that is enabled later does not get it.
+// The results in a record. All are final: an endpoint that is enabled later does not get the event.
 const (
 	Delivered        = "delivered"         // the endpoint has answered 2xx
 	Filtered         = "filtered"          // no pattern of the endpoint matches the type
@@ -31,7 +31,7 @@ const (
 	EndpointUnknown  = "endpoint_unknown"  // the event's tenant has no such endpoint
 )
 
-// gone is the HTTP status of an address that does not exist any more.
+// gone is the HTTP status of an address that was removed.
 const gone = 410
 
 // DisabledType is the type of the event that an endpoint was disabled because it failed.
@@ -41,7 +41,7 @@ const DisabledType = "endpoint.disabled"
 type Deliverer struct {
 	Store        store.GetCommitter
 	Poster       Poster
-	DisableAfter time.Duration // how long an endpoint may fail without a success
+	DisableAfter time.Duration // how long an endpoint may fail without a successful request
 	Notices      []string      // the queues and topics that get the events of DisabledType
 	Now          func() time.Time
 }
@@ -60,10 +60,10 @@ func Register(r *handler.Registry, d Deliverer) {
 	}, d.Notices...)
 }
 
-// deliver posts the event to its endpoint. The first failure is noted with the endpoint. One that comes
-// DisableAfter later disables the endpoint, and so does a 410 at once: the event is done in the same commit.
-func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
-	e, body, unsent, err := d.find(ctx, event, asked)
+// deliver posts the event to its endpoint. It stores the first failure with the endpoint. A failure
+// DisableAfter later disables the endpoint in the commit that completes the event, and so does any 410.
+func (d Deliverer) deliver(ctx context.Context, event handler.Event, of Delivery) (handler.Effect, error) {
+	e, body, unsent, err := d.find(ctx, event, of)
 	if err != nil || unsent != "" {
 		return handler.Effect{Result: unsent}, err
 	}
@@ -88,8 +88,8 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 	return handler.Effect{}, failure
 }
 
-func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
-	e, body, unsent, err := d.find(ctx, event, asked)
+func (d Deliverer) plan(ctx context.Context, event handler.Event, of Delivery) (handler.Plan, error) {
+	e, body, unsent, err := d.find(ctx, event, of)
 	if err != nil || unsent != "" {
 		return handler.Plan{Effect: handler.Effect{Result: unsent}}, err
 	}
@@ -99,10 +99,10 @@ func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery
 
 // find returns the event's endpoint and the body for it, or the result of an event that is not sent.
 func (d Deliverer) find(
-	ctx context.Context, event handler.Event, asked Delivery,
+	ctx context.Context, event handler.Event, of Delivery,
 ) (e stored, body []byte, unsent string, err error) {
-	matches := func(pattern string) bool { return routing.Pattern(pattern).Match(asked.EventType) }
-	e, err = read(ctx, d.Store, asked.EndpointID)
+	matches := func(pattern string) bool { return routing.Pattern(pattern).Match(of.EventType) }
+	e, err = read(ctx, d.Store, of.EndpointID)
 	switch {
 	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
 		return e, nil, EndpointUnknown, nil
@@ -119,11 +119,12 @@ func (d Deliverer) find(
 	if err != nil {
 		return e, nil, "", retry.Permanent("unexpected_body", nil)
 	}
-	body, err = json.Marshal(notice{asked.EventType, whole.Timestamp, subject{asked.SubjectID}})
+	body, err = json.Marshal(notice{of.EventType, whole.Timestamp, subject{of.SubjectID}})
 	return e, body, "", err
 }
 
-// heal clears a failure before the event is done: else the next failure would disable the endpoint.
+// heal clears a failure before the event is completed, since else the next failure could disable the
+// endpoint.
 func (d Deliverer) heal(ctx context.Context, e stored) error {
 	if e.FailingSince.IsZero() {
 		return nil
@@ -131,7 +132,7 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	_, err := store.Update(ctx, d.Store, Key(e.ID), func(doc store.Document) ([]store.Write, error) {
 		now, err := decode(doc)
 		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
-			return nil, err // a later failure stays
+			return nil, err // a later failure is not cleared
 		}
 		return []store.Write{now.healthy().write()}, nil
 	})
@@ -144,7 +145,7 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// giveUp disables an endpoint, with the audit's entry and the event of it.
+// giveUp disables an endpoint, with an audit entry and an event.
 func (d Deliverer) giveUp(event handler.Event, e stored, why string, now time.Time) (handler.Effect, error) {
 	after := e.disabled(why, now)
 	writes, err := audit.Entry{
@@ -171,8 +172,8 @@ type disabledData struct {
 	FailingSince time.Time `json:"failing_since,omitzero"`
 }
 
-// notice is the body of a request to an endpoint, the same in every attempt. The endpoint reads all else from
-// the API.
+// notice is the body of a request to an endpoint, the same in every attempt. The endpoint reads more from the
+// API.
 type notice struct {
 	Type      string  `json:"type"`
 	Timestamp string  `json:"timestamp"`
@@ -186,13 +187,13 @@ type subject struct {
 // deliveryType is the type of the events that Handler delivers. Their ordering key is the endpoint's id.
 const deliveryType = "webhook_delivery"
 
-// DeliveriesOf asks for the newest deliveries to an endpoint.
+// DeliveriesOf requests the newest deliveries to an endpoint.
 type DeliveriesOf struct {
 	EndpointOf
 	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=200" help:"how many deliveries, at most"`
 }
 
-// Sent is an event that was to be delivered to an endpoint, by its record.
+// Sent is the record of a delivery to an endpoint.
 type Sent struct {
 	EventID  string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	Queue    string        `json:"queue"`
@@ -200,7 +201,7 @@ type Sent struct {
 	Status   dedupe.Status `json:"status" show:"Status"`
 	Result   string        `json:"result,omitempty" show:"Result"`
 	Attempts int64         `json:"attempts" show:"Attempts"`
-	// Failure is the code of the last attempt that failed; empty: none did.
+	// Failure is the code of the last failed attempt; empty: none.
 	Failure      string `json:"failure,omitempty" show:"Failed with"`
 	Milliseconds int64  `json:"milliseconds" show:"Took ms"`
 }
@@ -208,7 +209,7 @@ type Sent struct {
 // Deliveries are the newest deliveries to an endpoint, on one page, and the outcome of their attempts.
 type Deliveries struct {
 	console.List[Sent]
-	// Attempts are those that have ended and made a request; Succeeded were answered with 2xx.
+	// Attempts counts the ended attempts with a request, and Succeeded those that were answered with 2xx.
 	Attempts           int64            `json:"attempts"`
 	Succeeded          int64            `json:"succeeded"`
 	MedianMilliseconds int64            `json:"median_milliseconds"`
@@ -216,7 +217,7 @@ type Deliveries struct {
 	Failures           map[string]int64 `json:"failures"`
 }
 
-// Notes say how many attempts succeeded, how long they took, and why the others failed.
+// Notes says how many attempts succeeded, how long they took, and why the others failed.
 func (d Deliveries) Notes() []string {
 	if d.Attempts == 0 {
 		return nil
@@ -250,7 +251,7 @@ func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesO
 	var lines []Sent
 	var took []int64
 	for _, r := range records {
-		if r.Tenant != e.Tenant { // its tenant has no such endpoint
+		if r.Tenant != e.Tenant { // it names another tenant's endpoint
 			continue
 		}
 		line := Sent{EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Attempts: r.Attempts}
@@ -266,7 +267,7 @@ func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesO
 				found.Failures[a.Reason]++
 			case a.Outcome == retry.Processed && r.Result == Delivered:
 				found.Succeeded++
-			default: // done without a request
+			default: // completed without a request
 				continue
 			}
 			took = append(took, line.Milliseconds)

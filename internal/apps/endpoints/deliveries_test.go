@@ -18,7 +18,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
+func TestAnEndpointGetsOnlyTheTypeTheTimeAndTheSubject(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	added := w.add(t, endpoints.AddEndpoint{ID: "partner-1"})
@@ -34,25 +34,25 @@ func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 		"it reads one document")
 }
 
-func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
+func TestAnEventForAnotherEndpointOrTypeIsNotSent(t *testing.T) {
 	t.Parallel()
 	const unknown = endpoints.EndpointUnknown
 	two := endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}}
 	for sentence, test := range map[string]struct {
-		asked         endpoints.AddEndpoint
+		add           endpoints.AddEndpoint
 		event, tenant string
 		want          string
 	}{
-		"a type that no pattern matches": {two, "order.paid", "default", endpoints.Filtered},
-		"a type that a pattern matches":  {two, "subscription.a.b", "default", endpoints.Delivered},
-		"a type that is longer":          {two, "invoice.line.added", "default", endpoints.Filtered},
-		"an endpoint of another tenant":  {endpoints.AddEndpoint{Tenant: "other"}, "a", "default", unknown},
-		"an event of another tenant":     {endpoints.AddEndpoint{}, "a", "other", unknown},
-		"an endpoint that never was":     {endpoints.AddEndpoint{ID: "q"}, "a", "default", unknown},
+		"a type without a pattern":      {two, "order.paid", "default", endpoints.Filtered},
+		"a type that a pattern matches": {two, "subscription.a.b", "default", endpoints.Delivered},
+		"a type with one more word":     {two, "invoice.line.added", "default", endpoints.Filtered},
+		"an endpoint of another tenant": {endpoints.AddEndpoint{Tenant: "other"}, "a", "default", unknown},
+		"an event of another tenant":    {endpoints.AddEndpoint{}, "a", "other", unknown},
+		"an unknown endpoint":           {endpoints.AddEndpoint{ID: "q"}, "a", "default", unknown},
 	} {
 		w := open(t)
-		test.asked.ID = cmp.Or(test.asked.ID, "p")
-		w.add(t, test.asked)
+		test.add.ID = cmp.Or(test.add.ID, "p")
+		w.add(t, test.add)
 		e := event(t, "evt-1", "p", test.event)
 		e.Tenant = test.tenant
 		effect, err := w.send(t, e)
@@ -82,7 +82,7 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
 	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
 
-	// Of two that fail at the same time, one disables the endpoint, and the other finds it disabled.
+	// Of two concurrent failures, one disables the endpoint, and the other finds it disabled.
 	w.poster.answers(410)
 	w.poster.sent = nil
 	w.meanwhile(func() {
@@ -94,7 +94,7 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	require.Len(t, w.poster.sent, 2)
 }
 
-func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
+func TestASuccessClearsAFailureBeforeItsEventIsCompleted(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
@@ -108,10 +108,10 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	})
 	require.NoError(t, filetest.ErrorOf(w.send(t, e)))
 	require.Zero(t, w.get(t, "p").FailingSince)
-	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stays")
+	require.NotZero(t, w.get(t, "p").OldSecretUntil, "the rotation is kept")
 }
 
-func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
+func TestASuccessDoesNotClearAConcurrentFailure(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.AddEndpoint{ID: "p"})

@@ -24,14 +24,14 @@ const (
 	secretBytes = 32   // before base64
 )
 
-// Editor shows endpoints and changes them for people. Every field but Off is required.
+// Editor reads and changes endpoints for people. Every field but Off is required.
 type Editor struct {
 	Store            store.Store
 	Poster           Poster
-	OldSecretFor     time.Duration // how long the secret before a rotation signs beside the new one
+	OldSecretFor     time.Duration // how long the previous secret signs too after a rotation
 	Now              func() time.Time
 	NewID, NewSecret func() string
-	// Off: no queue delivers to endpoints here, and the database has no index of their tenants and states.
+	// Off: no queue delivers to endpoints here, so that the database has no index of their tenants and states.
 	Off bool
 }
 
@@ -42,7 +42,7 @@ func NewSecret() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
-// Secret is an endpoint with its new secret, which is shown this once.
+// Secret is an endpoint with its new secret, which is shown once.
 type Secret struct {
 	Endpoint
 	Secret string `json:"secret" show:"Secret shown this once"`
@@ -54,32 +54,32 @@ func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
 	return e.Endpoint, err
 }
 
-// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid, is ErrExists, or leaves
-// the outcome unknown: then another Add with the same id shows it.
-func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (Secret, error) {
-	if asked.ID == "" {
-		asked.ID = "ep_" + ed.NewID()
+// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid or is ErrExists; after
+// any other, another Add with the same id shows the outcome.
+func (ed *Editor) Add(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
+	if in.ID == "" {
+		in.ID = "ep_" + ed.NewID()
 	}
-	asked.Tenant = cmp.Or(asked.Tenant, dedupe.DefaultTenant)
-	if len(asked.Events) == 0 {
-		asked.Events = []string{"#"}
+	in.Tenant = cmp.Or(in.Tenant, dedupe.DefaultTenant)
+	if len(in.Events) == 0 {
+		in.Events = []string{"#"}
 	}
 	noPattern := func(text string) bool { _, err := routing.Parse(text); return err != nil }
 	switch {
-	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
+	case !pii.ID.Valid(in.ID), !pii.ID.Valid(in.Tenant):
 		return Secret{}, audit.ErrID
-	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, noPattern):
+	case len(in.Events) > maxEvents, slices.ContainsFunc(in.Events, noPattern):
 		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots",
 			audit.ErrInvalid, maxEvents)
-	case len(asked.URL) > maxURL:
+	case len(in.URL) > maxURL:
 		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", audit.ErrInvalid, maxURL)
 	}
-	if err := ed.Poster.Check(ctx, asked.URL); err != nil {
+	if err := ed.Poster.Check(ctx, in.URL); err != nil {
 		return Secret{}, err
 	}
 	now := ed.now()
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
-		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled,
+		ID: in.ID, Tenant: in.Tenant, URL: in.URL, Events: in.Events, State: Enabled,
 		CreatedAt: now, ChangedAt: now,
 	}}
 	decide := func(doc store.Document) (audit.Made, error) {
@@ -89,12 +89,12 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 		writes := []store.Write{e.write()}
 		return audit.Made{Action: "add", After: e.side(), Writes: writes, Version: &e.Version}, nil
 	}
-	_, err := asked.By(by).Update(ctx, ed.Store, Key(e.ID), subjectOf(e.ID), now, ed.NewID(), decide)
+	_, err := in.By(by).Update(ctx, ed.Store, Key(e.ID), subjectOf(e.ID), now, ed.NewID(), decide)
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
-// Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
-// OldSecretFor; one that was older ends. The error is ErrUnknown or as of audit.Change.Update.
+// Rotate gives an endpoint a new secret, and returns it. The previous secret signs too for OldSecretFor; an
+// older one ends. The error is ErrUnknown or as of audit.Change.Update.
 func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint) (Secret, error) {
 	e, err := ed.change(ctx, in, "rotate", by, func(e stored) (stored, bool) {
 		e.OldSecret, e.Secret = e.Secret, ed.NewSecret()
@@ -165,14 +165,14 @@ type Tested struct {
 	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
 	Delivered bool   `json:"delivered" show:"Delivered"`
-	// Status is that of the answer; 0: there was none. Reason is the code of a failure.
+	// Status is that of the answer; 0: none. Reason is the code of a failure.
 	Status       int    `json:"status" show:"Status"`
 	Reason       string `json:"reason,omitempty" show:"Reason"`
 	Milliseconds int64  `json:"milliseconds" show:"Milliseconds"`
 }
 
-// Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A
-// failure of the endpoint is an outcome. The error is ErrUnknown or the store's.
+// Test sends an event of the type endpoint.test to an endpoint, even a disabled one, and changes nothing. A
+// failure of the endpoint is no error. The error is ErrUnknown or the store's.
 func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
 	e, err := read(ctx, ed.Store, id)
 	if err != nil {

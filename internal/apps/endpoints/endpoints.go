@@ -1,5 +1,5 @@
 // Package endpoints owns the addresses that third parties have registered for events: their secrets, filters
-// and state, and since when they fail. It refuses to know how a request is made, and to show a secret twice.
+// and state, and since when they fail. It does not know how a request is made, and shows a secret once.
 package endpoints
 
 import (
@@ -16,7 +16,7 @@ import (
 // Collection has a document for each endpoint, under its id.
 const Collection = "endpoints"
 
-// Kind is what the audit calls the subject of a change.
+// Kind is the audit's kind of subject for endpoints.
 const Kind = "endpoint"
 
 // State is whether events are delivered to an endpoint.
@@ -25,7 +25,7 @@ type State string
 // The states.
 const (
 	Enabled  State = "enabled"  // events are delivered to it
-	Disabled State = "disabled" // none are, and those that it misses are not sent later
+	Disabled State = "disabled" // none are, and missed ones are not sent later
 )
 
 // Why an endpoint is disabled.
@@ -60,7 +60,7 @@ func (e Endpoint) Allows(verb string) bool {
 		verb == "enable" && !e.FailingSince.IsZero()
 }
 
-// side is what the audit says of it. An address may name a customer, and stays out.
+// side is the endpoint in an audit entry, without the address, which may name a customer.
 func (e Endpoint) side() map[string]any {
 	side := map[string]any{"state": string(e.State), "tenant": e.Tenant}
 	if e.Reason != "" {
@@ -72,22 +72,22 @@ func (e Endpoint) side() map[string]any {
 	return side
 }
 
-// Address is where an endpoint is, and what signs the requests to it.
+// Address is the address of an endpoint, and the secrets for requests to it.
 type Address struct {
 	ID, URL string
-	Secrets []string // all sign; the newest is the first
+	Secrets []string // the newest first; all sign
 }
 
 // Poster makes the requests.
 type Poster interface {
 	// Post makes one signed request; status is that of the answer, or 0. The error is marked, as by
-	// retry.HTTPStatus, and does not count where nothing was sent.
+	// retry.HTTPStatus, and does not count if no request was made.
 	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
 	// Check reports whether requests may go to an address. The error wraps audit.ErrInvalid.
 	Check(ctx context.Context, address string) error
 }
 
-// The errors. Any other leaves it open what is stored.
+// The errors. After any other, a change may have been made.
 var (
 	ErrUnknown = console.Refuse(console.Absent, "endpoint_unknown", "There is no endpoint of that id.")
 	ErrExists  = console.Refuse(console.Conflict, "endpoint_exists", "There is an endpoint of that id.")
@@ -147,14 +147,14 @@ func (e stored) healthy() stored {
 	return e
 }
 
-// ListEndpoints asks for all endpoints, those of a state, or those of a tenant.
+// ListEndpoints requests all endpoints, those of a state, or those of a tenant.
 type ListEndpoints struct {
 	State  string `json:"-" query:"state" validate:"omitempty,oneof=disabled failing" help:"only endpoints in this state: disabled or failing"`
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only those of this tenant"`
 	console.Page
 }
 
-// EndpointOf asks for an endpoint.
+// EndpointOf names an endpoint.
 type EndpointOf struct {
 	ID string `json:"-" path:"id" validate:"required" help:"endpoint"`
 }
@@ -176,7 +176,7 @@ type AddEndpoint struct {
 
 var errBoth = console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
 
-// List returns a page of endpoints, the newest first; of failing ones those that failed last.
+// List returns a page of endpoints, the newest first; of failing ones, the last failed first.
 func (ed *Editor) List(ctx context.Context, _ audit.Author, q ListEndpoints) (console.List[Endpoint], error) {
 	newest := &store.Newest{Field: "created_at"}
 	query := store.Query{Collection: Collection, Newest: newest, After: q.After, Limit: q.Limit}

@@ -46,7 +46,7 @@ type poster struct {
 	err    error
 	checks error
 	sent   []sent
-	during func() // is called while a request is under way
+	during func() // if set, it is called during a request
 }
 
 func (p *poster) Post(_ context.Context, to endpoints.Address, id string, body []byte) (int, error) {
@@ -108,7 +108,7 @@ func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
 	}
 }
 
-// send runs the handler, and commits its effect, until no other change comes between.
+// send calls the handler, and commits its effect, until there is no conflict.
 func (w *world) send(t require.TestingT, e handler.Event) (handler.Effect, error) {
 	for e.Try = 0; ; e.Try++ {
 		effect, err := w.deliver.Do(context.Background(), e)
@@ -123,11 +123,11 @@ func (w *world) send(t require.TestingT, e handler.Event) (handler.Effect, error
 	}
 }
 
-func (w *world) add(t require.TestingT, asked endpoints.AddEndpoint) endpoints.Secret {
-	if asked.URL == "" {
-		asked.URL = "https://partner.example/hooks"
+func (w *world) add(t require.TestingT, in endpoints.AddEndpoint) endpoints.Secret {
+	if in.URL == "" {
+		in.URL = "https://partner.example/hooks"
 	}
-	return filetest.Must(w.register(asked))(t)
+	return filetest.Must(w.register(in))(t)
 }
 
 // list returns the ids of a list.
@@ -137,9 +137,9 @@ func (w *world) list(t require.TestingT, of endpoints.ListEndpoints) []string {
 	return filetest.Map(page.Items, func(e endpoints.Endpoint) string { return e.ID })
 }
 
-func (w *world) register(asked endpoints.AddEndpoint) (endpoints.Secret, error) {
-	asked.Why = ada.Why
-	return w.Add(context.Background(), ada.Who, asked)
+func (w *world) register(in endpoints.AddEndpoint) (endpoints.Secret, error) {
+	in.Why = ada.Why
+	return w.Add(context.Background(), ada.Who, in)
 }
 
 func of(id string) (in endpoints.ChangeEndpoint) {
@@ -206,19 +206,19 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 	w.faults.FailAfter(1)
 	require.ErrorIs(t, filetest.ErrorOf(w.register(lost)), storetest.ErrFault)
 	_, err = w.register(lost)
-	require.ErrorIs(t, err, endpoints.ErrExists, "so a caller without an answer learns that it exists")
+	require.ErrorIs(t, err, endpoints.ErrExists, "after a lost answer, another call shows that it exists")
 }
 
 func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	for sentence, asked := range map[string]endpoints.AddEndpoint{
-		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"},
-		"a pattern that is none": {Events: []string{"a", "b..c"}},
+	for sentence, in := range map[string]endpoints.AddEndpoint{
+		"an invalid id": {ID: "a~b"}, "an invalid tenant": {Tenant: "a/b"},
+		"an invalid pattern":     {Events: []string{"a", "b..c"}},
 		"too many patterns":      {Events: slices.Repeat([]string{"a"}, 51)},
 		"a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		require.ErrorIs(t, filetest.ErrorOf(w.register(asked)), audit.ErrInvalid, sentence)
+		require.ErrorIs(t, filetest.ErrorOf(w.register(in)), audit.ErrInvalid, sentence)
 	}
 	w.poster.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err := w.register(endpoints.AddEndpoint{URL: "https://a.example"})

@@ -29,14 +29,14 @@ type expected struct {
 	audit         []string
 }
 
-// history is an endpoint, and the model that follows it.
+// history is an endpoint and its model.
 type history struct {
 	*world
 	id string
 	m  expected
 }
 
-// An endpoint is never disabled if it has succeeded after its last failure, nor before its days are over.
+// An endpoint is never disabled after a success, nor before it has failed for days.
 func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -55,7 +55,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"the endpoint answers":        func(t *rapid.T) { h.answered(t, statuses.Draw(t, "status")) },
 			"time passes":                 func(t *rapid.T) { w.now = w.now.Add(waits.Draw(t, "wait")) },
-			"it is not called":            h.notCalled,
+			"it gets no request":          h.notCalled,
 			"the store is down":           h.storeDown,
 			"a person enables it":         h.enabled,
 			"a person disables it":        h.disabled,
@@ -115,8 +115,7 @@ func (h *history) requireNotice(t *rapid.T, effect handler.Effect) {
 	emitted := effect.Emit[0]
 	require.Equal(t, notices, emitted.To)
 	stamp := contract.Stamp{ID: "n-1", OrderingKey: emitted.OrderingKey, At: h.now}
-	_, message, err := shipped.Contracts.Compose(emitted.Body, stamp)
-	require.NoError(t, err)
+	_, message := filetest.Both(shipped.Contracts.Compose(emitted.Body, stamp))(t)
 	since := ""
 	if !h.m.failing.IsZero() {
 		since = `,"failing_since":"` + h.m.failing.Format(time.RFC3339) + `"`
@@ -136,12 +135,12 @@ func (h *history) storeDown(t *rapid.T) {
 	h.faults.Down(true)
 	_, err := h.send(t, event(t, "evt-down", h.id, "a"))
 	h.faults.Down(false)
-	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope, "it is no failure of the endpoint")
+	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope, "it is not a failure of the endpoint")
 }
 
 type doing = func(context.Context, audit.Author, endpoints.ChangeEndpoint) (endpoints.Endpoint, error)
 
-// change makes a person's change. follow changes the model, and reports whether that changed anything.
+// change makes a person's change. follow changes the model, and reports whether it did.
 func (h *history) change(t *rapid.T, name string, do doing, follow func() bool) {
 	_, err := do(context.Background(), ada.Who, of(h.id))
 	if !h.m.there {
@@ -189,7 +188,7 @@ func (h *history) rotated(t *rapid.T) {
 
 func (h *history) removed(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
-		t.Skip("most runs keep their endpoint")
+		t.Skip("it is rarely removed")
 	}
 	h.change(t, "remove", h.Remove, func() bool {
 		h.m = expected{audit: h.m.audit}

@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// believedFor is how long what is known is gone by. Notice is longer.
+	// believedFor is how long a read calendar is used. Notice is longer.
 	believedFor = 5 * time.Second
-	// readTime bounds one reading, which callers share.
+	// readTime bounds one read, which callers share.
 	readTime = 5 * time.Second
 )
 
-// Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe
-// for concurrent use.
+// Calendar caches which periods are closed, and reads the store at most every few seconds. It is safe for
+// concurrent use.
 type Calendar struct {
 	store ledger.Reader
 	now   func() time.Time
 	known *cache.Cache[calendar]
-	last  calendar // what was read last; only a reading uses it, and there is one at a time
+	last  calendar // the last that was read; only read uses it, which runs once at a time
 }
 
-// calendar is what was read: each moment from which a period is closed, by the id of its document.
+// calendar has the time from which each period is closed, by the id of its document.
 type calendar struct {
 	closes  map[string]time.Time
 	changes int64
 }
 
-// NewCalendar returns a calendar that has read nothing.
+// NewCalendar returns an empty calendar.
 func NewCalendar(from store.Store, now func() time.Time) *Calendar {
 	return &Calendar{store: from, now: now, known: cache.New[calendar](1, now)}
 }
@@ -50,7 +50,7 @@ func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, err
 	return closes && !c.now().Before(at), nil
 }
 
-// read asks whether the periods have changed, and lists those that are closed where they have.
+// read reads the count of changes, and where it differs the list of closed periods.
 func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -62,7 +62,7 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	if changes == c.last.changes { // 0: no period was ever closed
 		return c.last, believedFor, nil
 	}
-	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
+	// The count was read first: a later change may be in the list, and is in the next count for certain.
 	closes := map[string]time.Time{}
 	query := store.Query{
 		Collection: PeriodsCollection, Equal: map[string]any{"closed": true}, Limit: store.MaxPage,
@@ -72,7 +72,7 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 			return calendar{}, 0, err
 		}
 		at, _ := doc.Fields["closes_at"].(time.Time)
-		closes[doc.Key.ID] = at // one without a moment is closed
+		closes[doc.Key.ID] = at // a period without a time is closed
 	}
 	c.last = calendar{closes: closes, changes: changes}
 	return c.last, believedFor, nil

@@ -31,7 +31,7 @@ type Entry struct {
 	RevertedBy string `json:"reverted_by,omitempty" show:"Reverted by,detail" link:"journal/entries/{reverted_by}"`
 }
 
-// ReadEntry reads the document of an entry. One that was changed so that it cannot be read says so.
+// ReadEntry reads the document of an entry. An entry that cannot be read is Changed.
 func ReadEntry(doc store.Document) Entry {
 	entry, err := ledger.Read(doc)
 	var hash []byte
@@ -44,7 +44,7 @@ func ReadEntry(doc store.Document) Entry {
 // Alerts reports whether it was changed.
 func (e Entry) Alerts() bool { return e.Changed }
 
-// Notes says that it was changed, or that nothing proves it yet.
+// Notes says that the entry was changed, or is not sealed yet.
 func (e Entry) Notes() []string {
 	switch {
 	case !e.Changed && e.Seal == 0:
@@ -60,7 +60,7 @@ func (e Entry) Notes() []string {
 	return []string{note + ". Verify the books."}
 }
 
-// Failure says that it was changed: nobody can count on it.
+// Failure says that the entry was changed.
 func (e Entry) Failure() string {
 	if !e.Changed {
 		return ""
@@ -83,22 +83,21 @@ var errOneOrder = console.Refuse(console.Malformed, "account_invalid",
 	"What was issued for one order has no list of its "+
 		"own; ask for the account points:issued, or for the account of the user.")
 
-// The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks
-// through.
+// The bounds of a page: of entries, each of which may have ledger.MaxLines, and of the months that are read.
 const (
 	maxListed = 200
 	maxMonths = 24
 )
 
-// books are the entries, which have no index by control account where no journal runs. All of them are of
-// points there, and most have lines of any such account, so that all of a month are read.
+// books are the entries, which have no index by control account where no journal runs. There all are of
+// points, and most have lines of each such account, so that all entries of a month are read.
 type books struct {
 	store.Store
 	indexed bool
 }
 
-// listEntries returns a page of a tenant's entries of months, one month after the other, or those with lines
-// of an account. Those of an account of points that is no control account are found in all months at once.
+// listEntries returns a page of a tenant's entries, one month after the other; with an account, only those
+// with lines of it. Those of an account of points that is no control account are found in all months at once.
 func listEntries(
 	ctx context.Context, from books, in ListOfEntries, now string,
 ) ([]Entry, store.Cursor, error) {
@@ -146,7 +145,7 @@ func listEntries(
 			if single || month >= last {
 				return entries, store.Cursor{}, nil
 			}
-			at, _ := time.Parse("2006-01", month) // one that is none has no entries
+			at, _ := time.Parse("2006-01", month) // an invalid month has no entries
 			month = ledger.PeriodOf(at.AddDate(0, 1, 0))
 		}
 		if query.After = page.Next; len(entries) > 0 || !page.Next.IsZero() {
@@ -156,10 +155,10 @@ func listEntries(
 	return nil, store.Cursor{ID: month + "/"}, nil
 }
 
-// KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.
+// KindEntry is the audit's kind of subject for an entry that a person has reverted.
 const KindEntry = "entry"
 
-// The errors of Revert, beside audit.ErrInvalid and ErrBroken.
+// Errors of Revert.
 var (
 	ErrUnknown = console.Refuse(console.Absent, "entry_unknown",
 		"The tenant's journal has no entry of that id, nor one "+
@@ -169,21 +168,21 @@ var (
 	ErrReverted = errors.New("journal: the entry is reverted already")
 )
 
-// Reverter makes reversals at a person's word. Every field but Committed is required.
+// Reverter makes reversals for people. Every field but Committed is required.
 type Reverter struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
-	// NewID names the operation, as the id of an event would; random.
+	// NewID returns a random id for the operation.
 	NewID func() string
-	// Committed hears of the lanes whose messages can be published now; nil: the relay finds them.
+	// Committed is called with the lanes that have new messages; nil: the relay finds them.
 	Committed func(ctx context.Context, lanes []string)
 }
 
-// Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
-// month that runs. It is committed with an entry of the audit and with its messages.
-// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
-// audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call says.
+// Revert reverses an entry of a tenant, named by the id of its event or by its own, in the current month. It
+// commits the reversal with an audit entry and its messages. The error is ErrUnknown, ErrReversal, or
+// ErrReverted, with the existing reversal; or wraps audit.ErrInvalid or ErrBroken; after any other, a second
+// call shows the outcome.
 func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Change) (ledger.Entry, error) {
 	if !pii.ID.Valid(tenant) {
 		return ledger.Entry{}, audit.ErrID
@@ -239,14 +238,14 @@ func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Ch
 	return reversal, err
 }
 
-// Months are the part of a request that says which months it is about.
+// Months are the months of a request.
 type Months struct {
 	Period string `json:"-" query:"period" validate:"omitempty,month" help:"the month; without it this one, in UTC"`
 	From   string `json:"-" query:"from" validate:"omitempty,month" help:"the first of several months"`
 	To     string `json:"-" query:"to" validate:"omitempty,month" help:"the last of several months"`
 }
 
-// span is the first and the last of the months; otherwise where the request names none.
+// span is the first and the last of the months; both are otherwise where the request has none.
 func (m Months) span(otherwise string) (first, last string, err error) {
 	if (m.From == "") != (m.To == "") || m.From > m.To || m.From != "" && m.Period != "" {
 		return "", "", errSpan
@@ -255,7 +254,7 @@ func (m Months) span(otherwise string) (first, last string, err error) {
 	return cmp.Or(m.From, month), cmp.Or(m.To, month), nil
 }
 
-// ListOfEntries asks for the entries of months.
+// ListOfEntries requests the entries of months.
 type ListOfEntries struct {
 	console.Owned
 	Months
@@ -263,7 +262,7 @@ type ListOfEntries struct {
 	console.Page
 }
 
-// BalancesOf asks for a trial balance.
+// BalancesOf requests a trial balance.
 type BalancesOf struct {
 	console.Owned
 	Months
@@ -275,8 +274,7 @@ type RevertEntry struct {
 	console.Change
 }
 
-// builtIn are the types of the accounts of points, which no chart has: what people hold, and what was given
-// to them.
+// builtIn are the types of the accounts of points, which are in no chart.
 var builtIn = map[string]catalog.AccountType{
 	ledger.Control(string(ledger.UserPoints(""))):     catalog.Liability,
 	ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,

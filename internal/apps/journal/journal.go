@@ -1,6 +1,6 @@
-// Package journal makes entries of the books of financial events, by the rules of catalog/journal.yaml. It
-// owns what a rule makes of an event, reversals by events and by people, the periods that people close, and
-// the events that entries emit. Posting reads nothing. It refuses to keep balances and to seal.
+// Package journal makes entries of the books from financial events, by the rules of catalog/journal.yaml. It
+// owns the rules' entries, reversals by events and by people, the periods that people close, and the events
+// that entries emit. Posting reads nothing. The package keeps no balances, and does not seal.
 package journal
 
 import (
@@ -22,8 +22,8 @@ import (
 // The results that a record keeps.
 const (
 	Posted         = "posted"          // its entry is in the books
-	PostedBefore   = "posted_before"   // its entry was posted, and its record forgotten since
-	Unmapped       = "unmapped"        // no rule takes the event
+	PostedBefore   = "posted_before"   // its entry was posted, and its record has expired since
+	Unmapped       = "unmapped"        // the event type has no rule
 	NothingToPost  = "nothing_to_post" // all of its amounts are 0
 	Reverted       = "reverted"        // the opposite of the entry is in the books
 	RevertedBefore = "reverted_before" // another event or a person has reverted the entry
@@ -38,13 +38,13 @@ const (
 // Deps is what the handlers work with.
 type Deps struct {
 	Catalog *catalog.Catalog
-	// Store is read where an event reverts another, and where an entry was there before.
+	// Store is read where an event reverts another, and where the entry exists already.
 	Store    store.Getter
 	Calendar *Calendar
 	Now      func() time.Time
 }
 
-// Register adds the two handlers, which emit to what the catalog lists for each.
+// Register adds the two handlers, which emit to the catalog's queues and topics for each.
 func Register(r *handler.Registry, deps Deps) {
 	for name, handle := range map[string]func(Deps, []string) handler.Tx{
 		catalog.JournalPost: post, catalog.JournalRevert: revert,
@@ -54,8 +54,8 @@ func Register(r *handler.Registry, deps Deps) {
 	}
 }
 
-// post makes the entry of an event, by the rule of its type. It counts once, also after its record was
-// forgotten, and another payload under the id is a conflict for good.
+// post makes the entry of an event, by the rule of its type. The event is posted once, even after its record
+// has expired, and another payload under its id is a permanent conflict.
 func post(deps Deps, emits []string) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		rule, mapped := deps.Catalog.Journal.Rule(event.Type)
@@ -81,11 +81,10 @@ func post(deps Deps, emits []string) handler.Tx {
 			EventID: event.ID, EventType: event.Type, Rule: rule.Name,
 			Period: ledger.PeriodOf(occurred), OccurredAt: occurred, PostedAt: deps.Now(), Lines: lines,
 		}
-		if event.Try > 0 { // a commit was refused: by the record perhaps, or by the entry
+		if event.Try > 0 { // the record or the entry has refused a commit
 			switch before, there, err := read(ctx, deps.Store, entry.ID); {
 			case err != nil:
 				return handler.Effect{}, err
-			// at whatever time
 			case there && (before.EventType != entry.EventType || !slices.Equal(before.Lines, entry.Lines)):
 				return handler.Effect{}, retry.Conflicting("entry_conflict", nil)
 			case there:
@@ -133,13 +132,14 @@ func missing(ctx context.Context, from store.Getter, event handler.Event, revert
 	case unread != nil, record.Status != dedupe.Completed:
 		return retry.Missing("original_missing", nil)
 	case record.Result == Reverted || record.Result == RevertedBefore:
-		return retry.Permanent("irreversible", nil) // a reversal is not reverted
+		return retry.Permanent("irreversible", nil) // the original is a reversal itself
 	default:
 		return retry.Permanent("original_without_entry", nil)
 	}
 }
 
-// effectOf posts an entry, unless its period is closed, and data of it. reverts is the event that it undoes.
+// effectOf posts an entry, unless its period is closed, and emits its event. reverts is the event that it
+// reverts.
 func effectOf(
 	ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string,
 ) (handler.Effect, error) {
@@ -215,8 +215,8 @@ type postedLine struct {
 	Credit   string `json:"credit,omitempty"`
 }
 
-// Lines are the lines that a rule makes of an event's body, without those of nothing. They balance, as the
-// catalog has proven of the rule. The error is terminal.
+// Lines are the lines that a rule makes of an event's body, without those of 0. They balance, since the
+// catalog has checked the rule. The error is terminal.
 func Lines(rule catalog.Rule, body contract.Body) (lines []ledger.Line, err error) {
 	for _, part := range rule.Lines {
 		currency := part.Currency
@@ -278,7 +278,7 @@ func occurredAt(event handler.Event) (time.Time, error) {
 	return at, nil
 }
 
-// read reads an entry, if it is there. The error is marked.
+// read reads an entry, if it exists. The error is marked.
 func read(ctx context.Context, from store.Getter, id string) (entry ledger.Entry, there bool, err error) {
 	entry, err = store.Read(ctx, from, ledger.Key(id), store.ErrNotFound, ledger.Read)
 	switch {

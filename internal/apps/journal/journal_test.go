@@ -107,67 +107,65 @@ func more(t *testing.T, unmapped string) string {
 	return dir
 }
 
+const (
+	paidType   = "billing.invoice.paid"
+	salaryType = "payroll.salary.disbursed"
+	feeType    = "card.fee.charged"
+)
+
+// postings are events, and the entries that the rules make of them. want has the lines: the account, and what
+// is debited, or credited below 0.
+var postings = map[string]struct{ eventType, data, want, result, reason string }{
+	"an invoice with tax": {
+		paidType, invoice, "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR", "", "",
+	},
+	"an invoice without tax has no line of 0": {
+		paidType, `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`,
+		"cash 500 EUR, subscription-revenue -500 EUR", "", "",
+	},
+	"a currency without decimal places": {
+		salaryType, `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`, "salaries 5 JPY, cash -5 JPY", "", "",
+	},
+	"a currency with three decimal places": {
+		salaryType, `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`,
+		"salaries 5000 KWD, cash -5000 KWD", "", "",
+	},
+	"two currencies, which balance separately": {
+		"bank.refund.sent", `{"amount":"5.00","currency":"EUR","fee":7}`,
+		"cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD", "", "",
+	},
+	"minor units of the rule's currency": {
+		feeType, `{"cents":30}`, "salaries 30 EUR, cash -30 EUR", "", "",
+	},
+	"an invoice of 0": {
+		paidType, `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`, "", journal.NothingToPost, "",
+	},
+	"more tax than the amount": {
+		paidType, `{"invoice_id":"i1","amount":"1.00","currency":"EUR","tax_amount":"2.00"}`, "", "",
+		"amount_negative",
+	},
+	"the largest amount of a line": {
+		feeType, `{"cents":1000000000000000}`, "salaries 1000000000000000 EUR, cash -1000000000000000 EUR", "", "",
+	},
+	"the largest amount, but negative": {feeType, `{"cents":-1000000000000000}`, "", "", "amount_negative"},
+	"more than the largest amount, and negative": {
+		feeType, `{"cents":-1000000000000001}`, "", "", "amount_too_large",
+	},
+	"a negative charge": {feeType, `{"cents":-1}`, "", "", "amount_negative"},
+	"more than the largest amount of a line": {
+		feeType, `{"cents":1000000000000001}`, "", "", "amount_too_large",
+	},
+	"an event type without a rule": {"billing.invoice.sent", `{"invoice_id":"i1"}`, "", "", "unmapped"},
+	"an event type without the members that its rule reads": {
+		"notification.refund.sent", `{"user_id":"u1"}`, "", "", "rule_unfit",
+	},
+}
+
 func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 	t.Parallel()
 	d := open(t, more(t, "dead_letter"))
 	ids := 0
-	for sentence, test := range map[string]struct {
-		eventType, data string
-		want            string // the lines: the account, and what is debited, or credited below 0
-		result, reason  string
-	}{
-		"an invoice with tax": {
-			eventType: "billing.invoice.paid", data: invoice,
-			want: "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR",
-		},
-		"without tax it has no line of nothing": {
-			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`,
-			want: "cash 500 EUR, subscription-revenue -500 EUR",
-		},
-		"a currency without digits": {
-			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`,
-			want: "salaries 5 JPY, cash -5 JPY",
-		},
-		"a currency with three": {
-			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`,
-			want: "salaries 5000 KWD, cash -5000 KWD",
-		},
-		"two currencies, each for itself": {
-			eventType: "bank.refund.sent", data: `{"amount":"5.00","currency":"EUR","fee":7}`,
-			want: "cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD",
-		},
-		"minor units of the rule's currency": {
-			eventType: "card.fee.charged", data: `{"cents":30}`, want: "salaries 30 EUR, cash -30 EUR",
-		},
-		"an invoice of nothing": {
-			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`,
-			result: journal.NothingToPost,
-		},
-		"more tax than there is": {
-			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"1.00","currency":"EUR",` +
-				`"tax_amount":"2.00"}`, reason: "amount_negative",
-		},
-		"as much as a line may move": {
-			eventType: "card.fee.charged", data: `{"cents":1000000000000000}`,
-			want: "salaries 1000000000000000 EUR, cash -1000000000000000 EUR",
-		},
-		"as much below nothing": {
-			eventType: "card.fee.charged", data: `{"cents":-1000000000000000}`, reason: "amount_negative",
-		},
-		"more than that below nothing": {
-			eventType: "card.fee.charged", data: `{"cents":-1000000000000001}`, reason: "amount_too_large",
-		},
-		"a charge below nothing": {eventType: "card.fee.charged", data: `{"cents":-1}`, reason: "amount_negative"},
-		"more than a line may move": {
-			eventType: "card.fee.charged", data: `{"cents":1000000000000001}`, reason: "amount_too_large",
-		},
-		"an event that no rule takes": {
-			eventType: "billing.invoice.sent", data: `{"invoice_id":"i1"}`, reason: "unmapped",
-		},
-		"a declaration that is half the rule's": {
-			eventType: "notification.refund.sent", data: `{"user_id":"u1"}`, reason: "rule_unfit",
-		},
-	} {
+	for sentence, test := range postings {
 		ids++
 		id := fmt.Sprint("e-", ids)
 		run, reason := d.deliver(t, id, test.eventType, test.data)
@@ -188,7 +186,7 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 	ignoring := open(t, "")
 	run, reason := ignoring.deliver(t, "e1", "billing.invoice.sent", `{"invoice_id":"i1"}`)
 	require.Equal(t, []string{"", journal.Unmapped, ""}, []string{reason, run.Record.Result, run.Record.Ref},
-		"it is ignored where the catalog says so")
+		"the catalog may have events without a rule ignored")
 }
 
 func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
@@ -206,8 +204,9 @@ func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 	d.pass(time.Microsecond) // messages of one moment have no order
 	d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
 	d.pass(time.Hour)
-	_, err := relay.Due(t.Context(), 10, func(_ string, err error) { require.NoError(t, err) })
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(relay.Due(t.Context(), 10, func(_ string, err error) {
+		require.NoError(t, err)
+	})))
 	require.Len(t, sent, 2)
 	for i, want := range []string{`"type":"fis.journal.posted"`, `"type":"fis.journal.reverted"`} {
 		require.Equal(t, "e1", sent[i].OrderingKey)
@@ -235,10 +234,10 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 		by            audit.Change
 		want          error
 	}{
-		"an event of another tenant":                    {"globex", "e1", ada, journal.ErrUnknown},
-		"an entry of another tenant":                    {"globex", posted.Record.Ref, ada, journal.ErrUnknown},
-		"no id of an entry":                             {"acme", "e/1~", ada, journal.ErrUnknown},
-		"an event whose id another entry's begins with": {"acme", posted.Record.Ref[:8], ada, journal.ErrUnknown},
+		"an event of another tenant":             {"globex", "e1", ada, journal.ErrUnknown},
+		"an entry of another tenant":             {"globex", posted.Record.Ref, ada, journal.ErrUnknown},
+		"an invalid id":                          {"acme", "e/1~", ada, journal.ErrUnknown},
+		"a beginning of an id that is too short": {"acme", posted.Record.Ref[:8], ada, journal.ErrUnknown},
 	} {
 		_, err := d.reverter.Revert(t.Context(), test.tenant, test.entry, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
@@ -247,13 +246,13 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	d.counter.Commits.Store(0)
 	reversal := filetest.Must(d.reverter.Revert(t.Context(), "acme", "e1", ada))(t)
 	require.EqualValues(t, 1, d.counter.Commits.Load())
-	require.Len(t, lanes, 1, "the emitted event can be published")
+	require.Len(t, lanes, 1, "the lane of the emitted event is published at once")
 	require.Equal(t, "2026-11", reversal.Period)
 	require.Equal(t, d.entry(t, reversal.ID).Lines, reversal.Lines)
 	for _, entry := range []string{"e1", posted.Record.Ref} {
 		before, err := d.reverter.Revert(t.Context(), "acme", entry, ada)
 		require.ErrorIs(t, err, journal.ErrReverted)
-		require.Equal(t, reversal.EventID, before.EventID, "the one that stands")
+		require.Equal(t, reversal.EventID, before.EventID, "the reversal that exists")
 	}
 	_, err := d.reverter.Revert(t.Context(), "acme", reversal.ID, ada)
 	require.ErrorIs(t, err, journal.ErrReversal)
@@ -266,25 +265,32 @@ func (p publisher) Publish(_ context.Context, topic string, m contract.Message) 
 	return "m1", nil
 }
 
-// What was put into the store past these ways is not sealed, keeps no other from its seal, and is named.
-func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *testing.T) {
-	t.Parallel()
-	d := open(t, "")
+// origins reads the records of the office's queue, and of those that the catalog has.
+func (d *office) origins() journal.Origins {
 	known := *d.Catalog
 	known.Queues = append([]catalog.Queue{{ID: journaltest.Queue, Handlers: map[string]catalog.Handler{
 		"*.*.*": {Name: catalog.JournalPost}, "*.*.reverted": {Name: catalog.JournalRevert},
 	}}}, known.Queues...)
-	origins := journal.Origins{Catalog: &known, Store: d.Store}
-	vouched := func(writes ...store.Write) bool {
-		entry := filetest.Must(ledger.Read(sealtest.Document(writes[0])))(t)
-		return filetest.Must(origins.Vouched(t.Context(), entry))(t)
-	}
-	credited := func(order string) []store.Write {
-		return ledgertest.Credited(t, ledger.Move{
-			Tenant: "default", Order: order, EventID: "e-" + order, To: ledger.CustomerPoints("c1"), Amount: 10,
-			CreatedAt: noon,
-		})
-	}
+	return journal.Origins{Catalog: &known, Store: d.Store}
+}
+
+func (d *office) vouched(t *testing.T, writes ...store.Write) bool {
+	t.Helper()
+	entry := filetest.Must(ledger.Read(sealtest.Document(writes[0])))(t)
+	return filetest.Must(d.origins().Vouched(t.Context(), entry))(t)
+}
+
+func credited(t *testing.T, order string) []store.Write {
+	t.Helper()
+	return ledgertest.Credited(t, ledger.Move{
+		Tenant: "default", Order: order, EventID: "e-" + order, To: ledger.CustomerPoints("c1"), Amount: 10,
+		CreatedAt: noon,
+	})
+}
+
+// postAll posts entries of each kind by the code that posts them: by events, by people, and by payments.
+func (d *office) postAll(t *testing.T) {
+	t.Helper()
 	for event, data := range map[string]string{"e1": invoice, "e2": invoice, "e3": invoice, "unmapped": ""} {
 		eventType := "billing.invoice.paid"
 		if data == "" {
@@ -298,21 +304,28 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	require.NoError(t, filetest.ErrorOf(d.reverter.Revert(t.Context(), "acme", "e3", ada)))
 	queue, _ := d.Catalog.HandledBy("points.credit")
 	for _, order := range []string{"o1", "o2"} {
-		writes := credited(order)
+		writes := credited(t, order)
 		storetest.Put(t, d.Store, append(writes, sealtest.Record(t, queue.ID, writes[0]))...)
 	}
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
-	link := customers.LinkCustomer{UID: "auth0|u1", Edit: console.Edit{Change: console.Change{Why: "she asked"}}}
+	link := customers.LinkCustomer{UID: "auth0|u1", Edit: console.Edit{Change: console.Change{Why: "request"}}}
 	link.Tenant, link.ID = "default", "c1"
-	_, err := operator.Link(t.Context(), audit.Author{Proof: audit.Identity, Name: "ada"}, link)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(operator.Link(t.Context(),
+		audit.Author{Proof: audit.Identity, Name: "ada"}, link)))
+}
+
+// Entries that were written to the store by other means are not sealed, do not delay others, and are named.
+func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	d.postAll(t)
 	posted := storetest.All(t, d.Store, ledger.Entries)
 	require.Len(t, posted, 3+2+2+4)
 	for _, doc := range posted {
-		require.True(t, vouched(store.Set(doc.Key, doc.Fields)), doc.Key)
+		require.True(t, d.vouched(t, store.Set(doc.Key, doc.Fields)), doc.Key)
 	}
 
-	writes := credited("o9")
+	writes := credited(t, "o9")
 	credit, err := ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 	require.NoError(t, err)
 	chain := ledger.Chain{Entries: []ledger.Move{credit}}
@@ -320,16 +333,16 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	moved, _, err := ledger.Transfer([]ledger.Chain{chain}, ledger.UserPoints("u2"), "link-op-1", noon)
 	require.NoError(t, err)
 	storetest.Put(t, d.Store, reversal[0])
-	require.False(t, vouched(moved[1]))
+	require.False(t, d.vouched(t, moved[1]))
 	storetest.Put(t, d.Store, store.Delete(reversal[0].Key, 0))
 
 	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	d.pass(journal.Notice + seal.SealedWithin + time.Minute)
 	for sentence, e := range map[string]ledger.Entry{
-		"of no event":                     {Kind: ledger.KindJournal, EventID: "invented", Period: "2026-11"},
-		"in a closed month, dated before": {Kind: ledger.KindJournal, EventID: "dated", Period: october},
-		"of an event that has made none":  {Kind: ledger.KindJournal, EventID: "unmapped", Period: "2026-11"},
-		"the reversal of no event": {
+		"of an unknown event":           {Kind: ledger.KindJournal, EventID: "invented", Period: "2026-11"},
+		"in a closed month, back-dated": {Kind: ledger.KindJournal, EventID: "dated", Period: october},
+		"of an event without an entry":  {Kind: ledger.KindJournal, EventID: "unmapped", Period: "2026-11"},
+		"a reversal by an unknown event": {
 			Kind: ledger.KindJournalReversal, EventID: "r9", Period: "2026-11", Reverts: ledger.EntryID("acme", "e1"),
 		},
 		"of another tenant's event": {Kind: ledger.KindJournal, EventID: "e-o1", Period: "2026-11"},
@@ -340,18 +353,19 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		}
 		writes := filetest.Must(ledger.Post(e))(t)
 		storetest.Put(t, d.Store, writes...)
-		require.False(t, vouched(writes...), sentence)
+		require.False(t, d.vouched(t, writes...), sentence)
 	}
-	done := filetest.Must(seal.Sealer{Store: d.Store, Origins: origins, Now: d.Now}.Run(t.Context()))(t)
+	done := filetest.Must(seal.Sealer{Store: d.Store, Origins: d.origins(), Now: d.Now}.Run(t.Context()))(t)
 	require.Equal(t, []int{11, 5, 0}, []int{done.Entries, done.Unfounded, done.Unreadable})
 	require.Positive(t, done.OldestSeconds)
-	found := filetest.Must(sealtest.Findings(t.Context(), seal.Verifier{From: d.Store, Origins: origins}))(t)
+	verifier := seal.Verifier{From: d.Store, Origins: d.origins()}
+	found := filetest.Must(sealtest.Findings(t.Context(), verifier))(t)
 	require.Len(t, found, 5)
 	for _, f := range found {
 		require.Equal(t, seal.Unfounded, f.Kind)
 	}
 	entry := d.entry(t, ledger.EntryID("acme", "e1"))
 	d.faults.FailReads(1)
-	_, err = journal.Origins{Catalog: d.Catalog, Store: d.faults}.Vouched(t.Context(), entry)
-	require.Error(t, err, "a store that does not answer vouches for nothing and refuses nothing")
+	_, err = d.origins().Vouched(t.Context(), entry)
+	require.Error(t, err, "a failed read says neither that an entry is genuine nor that it is not")
 }

@@ -16,20 +16,20 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Origins finds the record of the event that made an entry, or the audit of the person who did.
+// Origins finds the record of the event or the audit entry of the person that made an entry.
 type Origins struct {
 	Catalog *catalog.Catalog
 	Store   ledger.Reader
 }
 
-// makers are the handlers whose events make entries of a kind. People alone make the others.
+// makers are the handlers that make entries of a kind. Only people make the others.
 var makers = map[ledger.Kind]string{
 	ledger.KindJournal: catalog.JournalPost, ledger.KindJournalReversal: catalog.JournalRevert,
 	ledger.KindCredit: "points.credit", ledger.KindReversal: "points.reverse",
 }
 
-// Vouched reports whether the record of the entry's event names the entry, or the audit its author. A record
-// is remembered for weeks, so an older entry cannot be asked about. The error is that of reading.
+// Vouched reports whether the record of the entry's event names the entry, or the audit names its author.
+// Records expire after weeks, so it is false of older entries. The error is that of reading.
 func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	maker, made := makers[e.Kind]
 	for _, q := range o.Catalog.Queues {
@@ -38,7 +38,7 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 				if recorded, err := o.recorded(ctx, q.ID, e); recorded || err != nil {
 					return recorded, err
 				}
-				break // it is the queue's record, whichever of its events
+				break // all event types of a queue have the same records
 			}
 		}
 	}
@@ -52,8 +52,8 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	}
 }
 
-// Made counts the records of a tenant's events that the database stamped with the entries that they made. The
-// error is that of reading.
+// Made counts the records of a tenant's events that were committed with the entries that they made. The error
+// is that of reading.
 func (o Origins) Made(ctx context.Context, tenant string, from, to time.Time) (all int64, err error) {
 	for shard := range int64(dedupe.Shards) {
 		n, err := store.Count(ctx, o.Store, store.Query{
@@ -80,7 +80,7 @@ func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bo
 	return err == nil && record.Made() == e.ID, nil
 }
 
-// audited reports whether an entry of the audit about a tenant's subject has a value after the change.
+// audited reports whether an audit entry of a tenant's subject has a value after the change.
 func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value string) (bool, error) {
 	changes, err := audit.Subject{Kind: kind, Tenant: tenant, ID: subject}.All(ctx, o.Store)
 	switch {
@@ -94,14 +94,14 @@ func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value
 	}), nil
 }
 
-// transferred reports whether a person has linked the customer whose points the entry moves. The half of a
-// transfer that goes out names the customer, and stands right before the other.
+// transferred reports whether a person has linked the customer whose points the entry moves. The first half
+// of a transfer names the customer.
 func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) {
 	doc := e.Document
 	if e.Kind == ledger.KindTransferIn {
 		in, err := ledger.MoveFromDocument(doc)
 		if err != nil {
-			return false, nil //nolint:nilerr // what cannot be read is not vouched for
+			return false, nil //nolint:nilerr // nothing vouches for an unreadable entry
 		}
 		if doc, err = store.Find(ctx, o.Store, ledger.Key(in.Before())); err != nil {
 			return false, err
@@ -109,7 +109,7 @@ func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) 
 	}
 	out, err := ledger.MoveFromDocument(doc)
 	if err != nil || out.Kind != ledger.KindTransferOut || out.EventID != e.EventID {
-		return false, nil //nolint:nilerr // so here
+		return false, nil //nolint:nilerr // nor for one after an unreadable entry
 	}
 	customer, guest := strings.CutPrefix(string(out.From), string(ledger.CustomerPoints("")))
 	if !guest {
@@ -118,7 +118,7 @@ func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) 
 	return o.audited(ctx, customers.AuditKind, e.Tenant, customer, "operation", e.EventID)
 }
 
-// Closings returns the moment from which each closed month of a tenant takes no entries.
+// Closings returns the time from which each closed month of a tenant takes no entries.
 func (o Origins) Closings(ctx context.Context, tenant string) (map[string]time.Time, error) {
 	closings := map[string]time.Time{}
 	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), Limit: store.MaxPage}

@@ -19,14 +19,14 @@ import (
 // PeriodsCollection holds each period of a tenant that was ever closed, and a count of the changes.
 const PeriodsCollection = "periods"
 
-// Kind is what the audit calls the subject of a change of a period.
+// Kind is the audit's kind of subject for periods.
 const Kind = "period"
 
-// Notice is how long after its closing a period takes no more entries: longer than an instance may
-// go by what it knew before, and a handler's time behind that.
+// Notice is how long after the request a period is closed: longer than an instance uses its calendar, and a
+// handler may take after that.
 const Notice = 2 * time.Minute
 
-// The errors of people's changes. Any other means that nothing is known, and nothing certain of a change.
+// The errors of people's changes. After any other error, the change may have been made.
 var (
 	ErrNotOver = console.Refuse(console.Conflict, "period_not_over",
 		"The month is not over yet, in UTC; it can be closed when it is.")
@@ -39,25 +39,25 @@ type State string
 // The states of a period.
 const (
 	Open    State = "open"    // it takes entries
-	Closing State = "closing" // it takes none from a moment that is ahead
+	Closing State = "closing" // it takes entries until ClosesAt
 	Closed  State = "closed"  // it takes none
 )
 
-// Period is a month of a tenant's books as it stands.
+// Period is a month of a tenant's books.
 type Period struct {
 	Tenant string `json:"tenant" store:"tenant,required" show:"Tenant,detail"`
 	// Month is the period, such as 2026-11, in UTC.
 	Month string `json:"period" store:"period,required" show:"Month" link:"journal/periods/{period}"`
 	State State  `json:"state" show:"State"`
-	// ClosesAt is, of a period that is not open, the moment from which it takes no entries.
+	// ClosesAt is the time from which it takes no entries; zero: it is open.
 	ClosesAt time.Time `json:"closes_at,omitzero" store:"closes_at,omitzero" show:"Closed from"`
-	// Who closed or reopened it, why, and when; empty where nobody ever did.
+	// Who closed or reopened it, why, and when; empty: nobody.
 	Who   string    `json:"who,omitempty" store:"who" show:"By"`
 	Why   string    `json:"why,omitempty" store:"why" show:"Why"`
 	Since time.Time `json:"since,omitzero" store:"since,omitzero" show:"Since,detail"`
-	// Reopening is the request of one person, which waits for that of a second.
+	// Reopening is the request of one person, which waits for a second.
 	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero" show:"Reopening asked by,less"`
-	// Version is that of the record, which a change may expect; 0: there is none.
+	// Version is that of the document, which a change may require; 0: there is none.
 	Version store.Version `json:"version"`
 	Closed  bool          `json:"-" store:"closed,omitzero"`
 }
@@ -86,7 +86,7 @@ func (p Period) Allows(verb string) bool {
 	}
 }
 
-// Request is what one person wants.
+// Request is one person's request to reopen a period.
 type Request struct {
 	Who string    `json:"who" store:"who"`
 	Why string    `json:"why" store:"why"`
@@ -97,19 +97,19 @@ func (r Request) String() string {
 	return r.Who + " on " + r.At.UTC().Format(time.RFC3339) + ": " + r.Why
 }
 
-// changesKey counts the changes: one read says whether what is known of the periods still holds.
+// changesKey counts the changes, so that one read shows whether a read list of periods is current.
 var changesKey = store.Key{Collection: PeriodsCollection, ID: "~changes"}
 
 const fieldChanges = "number"
 
-// periodKey is the key of a period's document. The periods of a tenant stand together.
+// periodKey is the key of a period's document. The ids of a tenant's periods have a common prefix.
 func periodKey(tenant, period string) store.Key {
 	return store.Key{Collection: PeriodsCollection, ID: periodPrefix(tenant) + period}
 }
 
 func periodPrefix(tenant string) string { return store.ID(tenant) + "~" }
 
-// ReadPeriod reads a period's document, as it stands at a time.
+// ReadPeriod reads a period's document, with the state at a time.
 func ReadPeriod(doc store.Document, now time.Time) (Period, error) {
 	p := Period{Version: doc.Version}
 	if err := store.Decode(doc.Fields, &p); err != nil {
@@ -142,12 +142,12 @@ func (p Period) side() map[string]any {
 type Periods struct {
 	Store store.Store
 	Now   func() time.Time
-	// NewID distinguishes what happens in one microsecond; random.
+	// NewID returns a random id for the audit entry.
 	NewID func() string
 }
 
-// Get returns a period as it stands. One that was never closed is open. The error wraps audit.ErrInvalid
-// or ErrBroken, or says that nothing is known.
+// Get returns a period. One that was never closed is open. The error wraps audit.ErrInvalid or ErrBroken, or
+// is that of reading.
 func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
 		return Period{}, err
@@ -159,8 +159,8 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 	return p.read(doc, tenant, period)
 }
 
-// Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
-// to reopen it is withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
+// Close closes a period that is over, after Notice. A closed one stays closed, and a request to reopen it is
+// withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -179,8 +179,8 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Cha
 		})
 }
 
-// Reopen has a closed period take entries again, once two people have asked for it; the request of the first
-// is kept. The error is as of Close, or one of audit.TwoPeople.
+// Reopen opens a closed period again once two people have requested it; it stores the request of the first.
+// The error is as of Close, or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -214,7 +214,7 @@ func (p *Periods) read(doc store.Document, tenant, period string) (Period, error
 	return ReadPeriod(doc, p.Now())
 }
 
-// change commits what decide makes of a period, audited. An empty action changes nothing.
+// change commits the decided change of a period with its audit entry. An empty action changes nothing.
 func (p *Periods) change(
 	ctx context.Context, tenant, period string, by audit.Change,
 	decide func(before Period, now time.Time) (after Period, action string, err error),
@@ -245,7 +245,7 @@ func (p *Periods) change(
 	return after, err
 }
 
-// Month is a month of a tenant's books with what it adds up to.
+// Month is a month of a tenant's books with its trial balance.
 type Month struct {
 	Period
 	Books seal.TrialBalance `json:"books" show:"*"`
@@ -257,7 +257,7 @@ func (m Month) Alerts() bool { return m.Books.Alerts() }
 // Notes says what its state means, and what its books say.
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
-// Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs,
+// Months returns the months of a tenant that have sealed entries or were ever closed, and the current one,
 // the newest first. The error is as of Get, or that of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	if !pii.ID.Valid(tenant) {
@@ -283,7 +283,7 @@ func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	return all, nil
 }
 
-// PeriodOf asks for a month.
+// PeriodOf names a month.
 type PeriodOf struct {
 	console.Owned
 	Period string `json:"-" path:"period" validate:"required" help:"month"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,120 +26,110 @@ import (
 const october = "2026-10"
 
 var (
-	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
-	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
-	// token is whoever holds the token, and almostToken a person whose name begins like it.
-	token = audit.Change{
-		Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late",
-	}
-	almostToken = audit.Change{
-		Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late",
-	}
+	ada, bob = person("ada"), person("bob")
+	// token is a caller with the shared token, and almostToken a person whose name begins with token.
+	token       = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: ada.Why}
+	almostToken = person("token-desk@shop.example")
 )
+
+func person(name string) audit.Change {
+	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: name}, Why: "an invoice was late"}
+}
+
+// periodStep is what a person does, the state that follows, and who has requested the reopening then.
+type periodStep struct {
+	do        func(*journal.Periods, context.Context, string, string, audit.Change) (journal.Period, error)
+	by        audit.Change
+	state     journal.State
+	requested string
+	want      error
+}
+
+var (
+	shut, reopen = (*journal.Periods).Close, (*journal.Periods).Reopen
+
+	adaCloses   = periodStep{shut, ada, journal.Closing, "", nil}
+	adaRequests = periodStep{reopen, ada, journal.Closed, "ada", nil}
+	bobRequests = periodStep{reopen, bob, journal.Closed, "bob", nil}
+	bobReopens  = periodStep{reopen, bob, journal.Open, "", nil}
+)
+
+type periodHistory struct {
+	steps []periodStep
+	audit string
+}
+
+var periodHistories = map[string]periodHistory{
+	"closing":       {[]periodStep{adaCloses}, "close"},
+	"closing twice": {[]periodStep{adaCloses, {shut, bob, journal.Closed, "", nil}}, "close"},
+	"two people reopen it": {
+		[]periodStep{adaCloses, adaRequests, bobReopens}, "close ask_to_reopen reopen",
+	},
+	"one person does not reopen it alone": {
+		[]periodStep{adaCloses, bobRequests, {reopen, bob, journal.Closed, "bob", audit.ErrSamePerson}},
+		"close ask_to_reopen",
+	},
+	"a shared token is no person": {
+		[]periodStep{
+			adaCloses,
+			{reopen, token, journal.Closed, "", audit.ErrNoIdentity},
+			adaRequests,
+			{reopen, token, journal.Closed, "ada", audit.ErrNoIdentity},
+		},
+		"close ask_to_reopen",
+	},
+	"a person whose name begins with token is one": {
+		[]periodStep{
+			{shut, token, journal.Closing, "", nil},
+			{reopen, almostToken, journal.Closed, almostToken.Who.Name, nil},
+			{reopen, ada, journal.Open, "", nil},
+		},
+		"close ask_to_reopen reopen",
+	},
+	"closing withdraws a request": {
+		[]periodStep{adaCloses, bobRequests, {shut, ada, journal.Closed, "", nil}, adaRequests},
+		"close ask_to_reopen keep_closed ask_to_reopen",
+	},
+	"an open period stays open": {[]periodStep{{reopen, ada, journal.Open, "", nil}}, ""},
+	"closing again": {
+		[]periodStep{adaCloses, adaRequests, bobReopens, {shut, bob, journal.Closing, "", nil}},
+		"close ask_to_reopen reopen close",
+	},
+}
 
 func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 	t.Parallel()
-	type step struct {
-		what  func(*journal.Periods, context.Context, string, string, audit.Change) (journal.Period, error)
-		by    audit.Change
-		state journal.State
-		asked string // whose request waits
-		want  error
-	}
-	shut, reopen := (*journal.Periods).Close, (*journal.Periods).Reopen
-	type row struct {
-		steps []step
-		audit []string
-	}
-	filetest.Each(t, map[string]row{
-		"closing": {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
-		"closing twice": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"},
-		},
-		"reopening by two": {
-			[]step{
-				{shut, ada, journal.Closing, "", nil},
-				{reopen, ada, journal.Closed, "ada", nil},
-				{reopen, bob, journal.Open, "", nil},
-			},
-			[]string{"close", "ask_to_reopen", "reopen"},
-		},
-		"one person does not make two": {
-			[]step{
-				{shut, ada, journal.Closing, "", nil},
-				{reopen, bob, journal.Closed, "bob", nil},
-				{reopen, bob, journal.Closed, "bob", audit.ErrSamePerson},
-			},
-			[]string{"close", "ask_to_reopen"},
-		},
-		"a token is nobody": {
-			[]step{
-				{shut, ada, journal.Closing, "", nil},
-				{reopen, token, journal.Closed, "", audit.ErrNoIdentity},
-				{reopen, ada, journal.Closed, "ada", nil},
-				{reopen, token, journal.Closed, "ada", audit.ErrNoIdentity},
-			},
-			[]string{"close", "ask_to_reopen"},
-		},
-		"an identity whose name begins with token is one": {
-			[]step{
-				{shut, token, journal.Closing, "", nil},
-				{reopen, almostToken, journal.Closed, almostToken.Who.Name, nil},
-				{reopen, ada, journal.Open, "", nil},
-			},
-			[]string{"close", "ask_to_reopen", "reopen"},
-		},
-		"closing withdraws a request": {
-			[]step{
-				{shut, ada, journal.Closing, "", nil},
-				{reopen, bob, journal.Closed, "bob", nil},
-				{shut, ada, journal.Closed, "", nil},
-				{reopen, ada, journal.Closed, "ada", nil},
-			},
-			[]string{"close", "ask_to_reopen", "keep_closed", "ask_to_reopen"},
-		},
-		"what is open stays open": {[]step{{reopen, ada, journal.Open, "", nil}}, nil},
-		"closing again": {
-			[]step{
-				{shut, ada, journal.Closing, "", nil},
-				{reopen, ada, journal.Closed, "ada", nil},
-				{reopen, bob, journal.Open, "", nil},
-				{shut, bob, journal.Closing, "", nil},
-			},
-			[]string{"close", "ask_to_reopen", "reopen", "close"},
-		},
-	}, func(t *testing.T, test row) {
+	filetest.Each(t, periodHistories, func(t *testing.T, test periodHistory) {
 		d := open(t, "")
 		for i, s := range test.steps {
-			got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
+			got, err := s.do(d.periods, t.Context(), "acme", october, s.by)
 			require.ErrorIs(t, err, s.want, i)
 			found := filetest.Must(d.periods.Get(t.Context(), "acme", october))(t)
 			if s.want == nil {
 				require.Equal(t, found, got, i)
 			}
-			waits := ""
+			requested := ""
 			if found.Reopening != nil {
-				waits = found.Reopening.Who
+				requested = found.Reopening.Who
 			}
-			require.Equal(t, []string{string(s.state), s.asked}, []string{string(found.State), waits}, i)
+			require.Equal(t, []string{string(s.state), s.requested}, []string{string(found.State), requested}, i)
 			d.pass(journal.Notice)
 		}
 		actions, _ := d.audited(t)
-		require.Equal(t, test.audit, actions)
+		require.Equal(t, test.audit, strings.Join(actions, " "))
 	})
 }
 
 func (d *office) audited(t *testing.T) (actions, who []string) {
 	t.Helper()
-	entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
-	require.NoError(t, err)
-	for _, e := range slices.Backward(entries) {
+	subject := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}
+	for _, e := range slices.Backward(filetest.Must(subject.All(t.Context(), d.Store))(t)) {
 		actions, who = append(actions, e.Action), append(who, e.Who)
 	}
 	return actions, who
 }
 
-func TestAnInvalidClosingIsRefused(t *testing.T) {
+func TestAMonthThatIsNotOverOrInvalidIsNotClosed(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	for sentence, test := range map[string]struct {
@@ -146,9 +137,9 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 		by             audit.Change
 		want           error
 	}{
-		"the month that runs":  {"acme", "2026-11", ada, journal.ErrNotOver},
-		"a month ahead":        {"acme", "2027-01", ada, journal.ErrNotOver},
-		"no month":             {"acme", "2026-13", ada, audit.ErrInvalid},
+		"the current month":    {"acme", "2026-11", ada, journal.ErrNotOver},
+		"a future month":       {"acme", "2027-01", ada, journal.ErrNotOver},
+		"an invalid month":     {"acme", "2026-13", ada, audit.ErrInvalid},
 		"a tenant with a path": {"a/b", october, ada, audit.ErrInvalid},
 	} {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
@@ -156,29 +147,24 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 	}
 	months := filetest.Must(d.periods.Months(t.Context(), "acme"))(t)
 	require.Equal(t, []journal.Period{{Tenant: "acme", Month: "2026-11", State: journal.Open}}, months,
-		"the one that runs")
+		"the current month alone")
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "a/b", october)), audit.ErrInvalid)
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "a/b")), audit.ErrInvalid)
 }
 
-func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
+func TestAnUnreadablePeriodIsAnErrorAndNotOpen(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
-	all := func(want error) {
-		t.Helper()
-		require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "acme", october)), want)
-		require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "acme")), want)
-		require.ErrorIs(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)), want)
-	}
-	page, err := d.Store.Query(t.Context(),
-		store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
-	require.NoError(t, err)
+	query := store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1}
+	page := filetest.Must(d.Store.Query(t.Context(), query))(t)
 	storetest.Put(t, d.Store, store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)}))
-	all(journal.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "acme", october)), journal.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "acme")), journal.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)), journal.ErrBroken)
 }
 
-// Each month that an entry names has its sums in every seal from then on.
+// Every later seal holds sums of each month that has entries, so the months have bounds.
 func TestAnEventFarInThePastOrFutureIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	d := open(t, more(t, "ignore"))
@@ -217,18 +203,18 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 		require.True(t, retry.Decide(err).Class.Terminal())
 		var refusal *retry.Error
 		require.ErrorAs(t, err, &refusal)
-		require.Equal(t, []string{october}, refusal.Subjects, "the letter says which")
+		require.Equal(t, []string{october}, refusal.Subjects, "the dead letter names the month")
 		return refusal.Verdict.Reason
 	}
 	require.Empty(t, fee("e1", "acme", "2026-10-31T23:59:59Z"))
 	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
-	require.Empty(t, fee("e2", "acme", "2026-10-31T23:59:59Z"), "it is closed from a moment that is ahead")
+	require.Empty(t, fee("e2", "acme", "2026-10-31T23:59:59Z"), "it takes entries until the notice is over")
 	d.pass(journal.Notice)
 	require.Equal(t, "period_closed", fee("e3", "acme", "2026-10-31T23:59:59Z"))
 	require.Empty(t, fee("e4", "acme", "2026-11-01T00:00:00Z"), "the next month is open")
-	require.Empty(t, fee("e5", "globex", "2026-10-31T23:59:59Z"), "and so is the month of another tenant")
+	require.Empty(t, fee("e5", "globex", "2026-10-31T23:59:59Z"), "and so is the same month of another tenant")
 
-	// What undoes an entry of the period counts when it happened itself.
+	// A reversal belongs to the month in which it happened itself.
 	run, reason := d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
 	require.Empty(t, reason)
 	require.Equal(t, "2026-11", d.entry(t, run.Record.Ref).Period)
@@ -240,12 +226,12 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 		require.NoError(t, filetest.ErrorOf(d.periods.Reopen(t.Context(), "acme", october, by)))
 	}
 	d.pass(time.Minute)
-	require.Empty(t, fee("e3", "acme", "2026-10-31T23:59:59Z"), "its dead letter is replayed")
+	require.Empty(t, fee("e3", "acme", "2026-10-31T23:59:59Z"), "a replay of the dead letter posts it")
 }
 
-// What an instance goes by is never so old, even with a handler's time behind it, that an entry
-// could be posted after the moment of a closing.
-func TestTheNoticeOfAClosingOutlastsWhatAnInstanceKnows(t *testing.T) {
+// An instance that has read the periods just before a closing, and then takes the longest time that a handler
+// has, still posts before the month is closed.
+func TestTheNoticeOfAClosingIsLongerThanACachedCalendarAndAHandler(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	q, ok := d.Catalog.HandledBy(catalog.JournalPost)
@@ -253,53 +239,52 @@ func TestTheNoticeOfAClosingOutlastsWhatAnInstanceKnows(t *testing.T) {
 	require.Greater(t, journal.Notice, journal.BelievedFor+q.LongestTimeout()+journal.ReadTime)
 }
 
-func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
+func TestTheCalendarIsReadEveryFewSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, "")
 		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
-		asks := func(want bool) {
+		requireClosed := func(want bool) {
 			t.Helper()
 			require.Equal(t, want, filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t))
 			synctest.Wait()
 		}
-		asks(false)
-		asks(false)
-		require.EqualValues(t, 1, reads(), "one read says that nothing was ever closed")
+		requireClosed(false)
+		requireClosed(false)
+		require.EqualValues(t, 1, reads(), "one read shows that no month was ever closed")
 		require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 		d.pass(journal.Notice)
-		asks(true)
+		requireClosed(true)
 		before := reads()
 		d.pass(6 * time.Second)
-		asks(true)
-		require.Equal(t, before+1, reads(), "the list is read where it has changed, and then alone")
+		requireClosed(true)
+		require.Equal(t, before+1, reads(), "an unchanged list is not read again")
 
 		d.faults.Down(true)
-		asks(true)
+		requireClosed(true)
 		d.pass(6 * time.Second)
 		_, err := d.Calendar.Closed(t.Context(), "acme", october)
 		require.Equal(t, retry.Verdict{
 			Class: retry.Unavailable, Reason: "periods_unknown", Scope: retry.EveryMessage,
-		}, retry.Decide(err), "what was known is too old")
-		gone, cancel := context.WithCancel(t.Context())
+		}, retry.Decide(err), "the last read is too old")
+		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = d.Calendar.Closed(gone, "acme", october)
+		_, err = d.Calendar.Closed(cancelled, "acme", october)
 		require.Equal(t, context.Canceled, err)
 		d.faults.Down(false)
 		synctest.Wait()
-		asks(true)
+		requireClosed(true)
 	})
 }
 
-func TestOfManyPeopleAtOnceTwoReopenAPeriod(t *testing.T) {
+func TestOfManyConcurrentRequestsTwoReopenAPeriod(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
-			_, err := d.periods.Reopen(t.Context(), "acme", october,
-				audit.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
+			_, err := d.periods.Reopen(t.Context(), "acme", october, person(fmt.Sprint("p", i)))
 			require.True(t, err == nil || errors.Is(err, store.ErrBusy), err)
 		})
 	}

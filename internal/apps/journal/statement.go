@@ -15,7 +15,7 @@ import (
 	"billhook/internal/contract/money"
 )
 
-// StatementOf asks what has moved on an account in months.
+// StatementOf requests the lines on an account in months.
 type StatementOf struct {
 	console.Owned
 	Months
@@ -23,7 +23,7 @@ type StatementOf struct {
 	console.Page
 }
 
-// Statement is what has moved on an account, or a part of it.
+// Statement has the lines on an account, or a page of them.
 type Statement struct {
 	Tenant string `json:"tenant" show:"Tenant"`
 	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
@@ -38,7 +38,7 @@ type Statement struct {
 	later bool
 }
 
-// Stated is a line of an entry on the account, and the balance behind it.
+// Stated is a line of an entry on the account, and the balance after it.
 type Stated struct {
 	PostedAt   time.Time   `json:"posted_at" show:"Posted"`
 	OccurredAt time.Time   `json:"occurred_at" show:"Happened,less"`
@@ -50,7 +50,7 @@ type Stated struct {
 	Balance int64 `json:"balance" show:"Balance" in:"currency"`
 }
 
-// Notes says what the account had before and has behind the lines.
+// Notes says the balances before and after the lines.
 func (s Statement) Notes() (notes []string) {
 	if s.later {
 		notes = append(notes, "These lines are a part: the balances leave out the lines of the parts before.")
@@ -65,7 +65,8 @@ func (s Statement) Notes() (notes []string) {
 	return notes
 }
 
-// Join adds the lines of the parts before, and adds all up in the order in which they were posted.
+// Join adds the lines of earlier pages, and computes the balances in the order in which the lines were
+// posted.
 func (s *Statement) Join(before any) (page string) {
 	if b, ok := before.(*Statement); ok {
 		s.Lines = append(s.Lines, b.Lines...)
@@ -84,8 +85,8 @@ func (s *Statement) Join(before any) (page string) {
 	return s.Next
 }
 
-// statement reads a page of an account's entries. The opening balance of an account with totals is that of
-// the trial balance, on the first page; that of another one is the sum of its earlier entries, which are
+// statement reads a page of an account's entries. The opening balance of a control account is that of the
+// trial balance, on the first page; that of another account is the sum of its earlier entries, which are
 // listed with those of all months.
 func statement(ctx context.Context, from books, in StatementOf, thisMonth string) (Statement, error) {
 	first, last, err := in.span(thisMonth)
@@ -123,7 +124,7 @@ func statement(ctx context.Context, from books, in StatementOf, thisMonth string
 			case e.Period < first:
 				s.Opening[line.Currency] += line.Debit - line.Credit
 			case e.Period <= last:
-				s.Opening[line.Currency] += 0 // it is there
+				s.Opening[line.Currency] += 0 // the currency has an opening balance
 				s.Lines = append(s.Lines, Stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0})
 			}
 		}

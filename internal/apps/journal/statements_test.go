@@ -18,21 +18,21 @@ func TestTheJournalHoldsOneEntryForAnEventOnTheEmbeddedStore(t *testing.T) {
 	journaltest.Run(t, storetest.Open)
 }
 
-func TestEntriesMonthsAndStatementsSayHowTheyStand(t *testing.T) {
+func TestTheNotesOfEntriesMonthsAndStatements(t *testing.T) {
 	t.Parallel()
 	entry := func(sealed int64, hash string, changed bool) journal.Entry {
 		return journal.Entry{
 			Entry: ledger.Entry{ID: "e1", Kind: ledger.KindJournal, Seal: sealed}, Hash: hash, Changed: changed,
 		}
 	}
-	for says, of := range map[string]journal.Entry{
+	for notes, of := range map[string]journal.Entry{
 		"": entry(4, "ab", false),
 		"It is not sealed yet, and nothing proves it before.":         entry(0, "ab", false),
 		"Entry e1 was changed after it was sealed. Verify the books.": entry(4, "ab", true),
 		"Entry e1 was changed after it was posted, and cannot be read any more. Verify the books.": entry(
 			0, "", true),
 	} {
-		require.Equal(t, says, strings.Join(of.Notes(), " "))
+		require.Equal(t, notes, strings.Join(of.Notes(), " "))
 		require.Equal(t, of.Changed, of.Alerts())
 		require.Equal(t, of.Changed, of.Failure() != "")
 		require.Equal(t, of.Seal > 0, of.Allows("prove"))
@@ -42,11 +42,11 @@ func TestEntriesMonthsAndStatementsSayHowTheyStand(t *testing.T) {
 	reverted.RevertedBy = "e2"
 	require.False(t, reverted.Allows("revert"))
 	at := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	asked := &journal.Request{Who: "ada", Why: "late invoice", At: at}
-	require.Equal(t, "ada on 2026-12-01T00:00:00Z: late invoice", asked.String())
+	request := &journal.Request{Who: "ada", Why: "late invoice", At: at}
+	require.Equal(t, "ada on 2026-12-01T00:00:00Z: late invoice", request.String())
 	for _, test := range []struct {
 		period        journal.Period
-		says          string
+		notes         string
 		close, reopen bool
 	}{
 		{journal.Period{Month: "2026-11", State: journal.Open}, "", true, false},
@@ -55,11 +55,11 @@ func TestEntriesMonthsAndStatementsSayHowTheyStand(t *testing.T) {
 			"2026-11 takes entries until 2026-12-01T00:00:00Z.", false, true,
 		},
 		{
-			journal.Period{Month: "2026-11", State: journal.Closed, Reopening: asked},
+			journal.Period{Month: "2026-11", State: journal.Closed, Reopening: request},
 			"2026-11 opens again when a second person asks for it, after ada.", true, true,
 		},
 	} {
-		require.Equal(t, test.says, strings.Join(test.period.Notes(), " "))
+		require.Equal(t, test.notes, strings.Join(test.period.Notes(), " "))
 		require.Equal(t, []bool{test.close, test.reopen, true},
 			[]bool{test.period.Allows("close"), test.period.Allows("reopen"), test.period.Allows("show")})
 	}

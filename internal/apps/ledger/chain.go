@@ -18,19 +18,19 @@ const MaxEntries = 1000
 // The errors of a chain.
 var (
 	ErrNoCredit = errors.New("ledger: order has no credit")
-	ErrNotLeft  = errors.New("ledger: not so much left of the credit")
+	ErrNotLeft  = errors.New("ledger: less is left of the credit")
 	ErrFull     = errors.New("ledger: order has too many entries")
 )
 
-// Credit returns the writes that start an order's chain; Seq, Kind and Account are set here. If the commit
-// fails with store.ErrExists, Load returns what is there. The error wraps ErrInvalid.
+// Credit returns the writes that start an order's chain; it sets Seq, Kind and Account. If their commit fails
+// with store.ErrExists, Load returns the existing chain. The error wraps ErrInvalid.
 func Credit(m Move) ([]store.Write, error) {
 	m.Seq, m.Kind, m.Account = 0, KindCredit, m.To
 	return m.writes()
 }
 
-// Chain is the entries of one order as they were when it was loaded, the credit first. The commit of what an
-// outdated chain returns fails with store.ErrExists: load it again.
+// Chain has the entries of one order as they were when it was loaded, the credit first. The commit of writes
+// from an outdated chain fails with store.ErrExists: load it again.
 type Chain struct {
 	Entries []Move
 }
@@ -55,7 +55,7 @@ func chainOf(tenant, order string, documents []store.Document) (Chain, error) {
 		if err != nil {
 			return Chain{}, err
 		}
-		// A gap would mean that an entry was deleted, and what is left be wrong.
+		// A gap means that an entry was deleted, so that the rest would be wrong.
 		if entry.Tenant != tenant || entry.Order != order || entry.Seq != seq || !chain.follows(entry) {
 			return Chain{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
@@ -77,7 +77,7 @@ func (c Chain) follows(e Move) bool {
 	before := c.Entries[len(c.Entries)-1]
 	switch {
 	case (before.Kind == KindTransferOut) != (e.Kind == KindTransferIn):
-		return false // the two halves of a transfer stand side by side
+		return false // the two halves of a transfer follow each other
 	case e.Kind == KindTransferIn:
 		return e.Amount == before.Amount
 	case e.Kind == KindReversal, e.Kind == KindTransferOut:
@@ -99,7 +99,7 @@ func (c Chain) Left() (left int64) {
 	return left
 }
 
-// Holder returns the account that has what is left of the credit; empty: there is none.
+// Holder returns the account that has the rest of the credit; empty: there is none.
 func (c Chain) Holder() (holder Account) {
 	for _, entry := range c.Entries {
 		if entry.Kind == KindCredit || entry.Kind == KindTransferIn {
@@ -123,8 +123,8 @@ func (c Chain) Refunded(refund string) bool {
 	})
 }
 
-// Reverse returns the writes that take an amount of the credit back from the account that holds it. The
-// error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
+// Reverse returns the writes that reverse an amount of the credit on the account that holds it. The error
+// wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
 func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]store.Write, error) {
 	switch {
 	case len(c.Entries) == 0:
@@ -142,9 +142,9 @@ func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]st
 	return reversal.writes()
 }
 
-// HeldBy returns a page of the chains that a tenant's account holds something of, behind the entry after;
-// next is zero on the last. Nothing is transferred to such an account: while it holds a chain, all entries of
-// the chain are its own. The error wraps ErrBroken, or is that of the query.
+// HeldBy returns a page of the chains whose rest a tenant's account holds, after the entry after; next is
+// zero on the last. Nothing is ever transferred to such an account, so all entries of a chain that it holds
+// are its own. The error wraps ErrBroken, or is that of the query.
 func HeldBy(
 	ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor,
 ) (chains []Chain, next store.Cursor, err error) {
@@ -165,7 +165,7 @@ func HeldBy(
 		if n == -1 {
 			n = len(documents)
 			if !page.Next.IsZero() && n < len(page.Documents) {
-				break // the page may have cut it; it begins the next one
+				break // the page may have cut it, so it begins the next page
 			}
 		}
 		last, err := MoveFromDocument(documents[n-1])
@@ -190,10 +190,10 @@ func HeldBy(
 	return chains, next, nil
 }
 
-// Transfer returns the writes that move the rest of the chains to an account, and its sum: for each chain two
-// entries, out of the holder and into the account, through the chain's issuing account; and one increment for
-// each account. It skips chains that have nothing left, that the account holds already, or that have no room
-// for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
+// Transfer returns the writes that move the rest of the chains to an account, and its sum: two entries for
+// each chain, out of the holder and into the account, through the chain's issuing account; and one increment
+// for each account. It skips chains that have nothing left, that the account holds already, or that have no
+// room for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
 func Transfer(
 	chains []Chain, to Account, id string, at time.Time,
 ) (writes []store.Write, amount int64, err error) {
@@ -230,7 +230,7 @@ func Transfer(
 // FieldCreated is the time of a chain's entry. The entries of an account are found by it, newest first.
 const FieldCreated = "created_at"
 
-// Change is what the entry moved on its account: less than 0 where it took something.
+// Change is the amount that the entry added to its account; negative where it was debited.
 func (m Move) Change() int64 {
 	if m.Account == m.From {
 		return -m.Amount

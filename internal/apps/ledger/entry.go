@@ -1,7 +1,7 @@
 // Package ledger owns the books: double entry, in balanced and immutable entries, which are reversed and
 // never changed. Posting is one create. The entries of an order's points form a chain, numbered in their
-// ids, so that the store refuses an append to an outdated one; only accounts that points are credited to
-// have a stored balance. It refuses to know why anything is posted, and it never commits.
+// ids, so that the store refuses an append to an outdated chain; only accounts that points are credited to
+// have a stored balance. The package does not know why anything is posted, and it never commits.
 package ledger
 
 import (
@@ -32,8 +32,8 @@ const (
 	FieldPostings = "postings"
 	// FieldBook is the BookKey of the entry's tenant and period.
 	FieldBook = "book"
-	// FieldCommitted is the database's time of the entry's commit, and FieldShard is one of Shards parts of the
-	// entries: times that only rise would make one index a hot spot.
+	// FieldCommitted is the database's time of the entry's commit, and FieldShard one of Shards parts of the
+	// entries: rising times in one index would make it a hot spot.
 	FieldCommitted = "committed_at"
 	FieldShard     = "shard"
 )
@@ -41,19 +41,19 @@ const (
 // Shards is how many parts the entries are in; each takes some 500 a second.
 const Shards = 8
 
-// MaxAmount is the most one line may move, in minor units. The increment of the database saturates silently:
-// an int64 balance takes more than 9,000 such lines to overflow.
+// MaxAmount is the largest amount of a line, in minor units. The database's increment saturates silently: an
+// int64 balance takes more than 9,000 such lines to overflow.
 const MaxAmount = money.Max
 
 // MaxLines is how many lines an entry may have.
 const MaxLines = 100
 
 var (
-	// ErrInvalid says that the entry may not be written: it does not balance, an amount is out of
-	// bounds, a name is missing or too long. The text holds no value.
+	// ErrInvalid: the entry does not balance, an amount is out of bounds, or a name is missing or too long. The
+	// text has no value of the entry.
 	ErrInvalid = errors.New("ledger: invalid entry")
-	// ErrBroken: what is stored is no entry, or the stored entries are not a chain: another
-	// program has written to the books. Trying again does not help.
+	// ErrBroken: a stored document is no entry, or the stored entries are no chain, because another program has
+	// written to the books. Trying again does not help.
 	ErrBroken = errors.New("ledger: stored entries are broken")
 	// ErrIrreversible: the entry is a reversal, or one of a chain, which has rules of its own.
 	ErrIrreversible = errors.New("ledger: entry cannot be reversed")
@@ -117,12 +117,13 @@ type Entry struct {
 // EntryID is the id of the entry that an event makes in a tenant's journal.
 func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 
-// shortest is how much of an entry's id names it: its hash, which the id of an event may look like, and more.
+// shortest is the length of the shortest prefix: longer than the hash at its beginning, since an event's id
+// may look like one.
 const shortest = 12
 
-// Find returns the document of the entry that a person means, who names the event that made it, or it: by its
-// id, or by so much of it that no other begins so. No event's id has a tilde. The error is absent where there
-// is none, or is as of store.Named.
+// Find returns the document of the entry that a person names: by the id of its event, by its own id, or by a
+// unique prefix of that. No event's id has a tilde. The error is absent where there is no such entry, or is
+// as of store.Named.
 func Find(
 	ctx context.Context, from Reader, tenant, named string, absent error,
 ) (doc store.Document, err error) {
@@ -163,8 +164,8 @@ func PostingKey(tenant, period, control string) string {
 	return BookKey(tenant, period) + "~" + control
 }
 
-// Control is the control account by which totals are kept: of points the account that stands for all of their
-// kind, such as points:user, so that totals do not grow with the number of users; else the account itself.
+// Control is the control account of which totals are kept: of points the account of their kind, such as
+// points:user, so that totals do not grow with the number of users; else the account itself.
 func Control(account string) string {
 	if rest, points := strings.CutPrefix(account, pointsPrefix); points {
 		if kind, _, ok := strings.Cut(rest, ":"); ok {
@@ -194,8 +195,8 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index is what an entry is found by: its book, each of its control accounts once, and its shard with its
-// time. No other field but account, with created_at, should have an index in the database: their values rise.
+// index are the fields by which entries are searched: the book, each control account once, and the shard with
+// the time. Only they, and account with created_at, should have an index in the database: other values rise.
 type index struct {
 	Tenant   string   `store:"tenant"`
 	Period   string   `store:"period"`
@@ -211,7 +212,7 @@ func (e Entry) index() map[string]any {
 		postings = append(postings, PostingKey(e.Tenant, e.Period, Control(line.Account)))
 	}
 	slices.Sort(postings)
-	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // of the hash that ids begin with; 0: none
+	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // ids begin with a hash
 	return store.Encode(&index{
 		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), digit % Shards,
 	})
@@ -239,7 +240,7 @@ func (e Entry) check() error {
 	return e.checkLines()
 }
 
-// checkLines says what is wrong with the lines: in each currency the debits equal the credits.
+// checkLines requires valid lines whose debits equal their credits in each currency.
 func (e Entry) checkLines() error {
 	if len(e.Lines) < 2 || len(e.Lines) > MaxLines {
 		return errors.New("too few lines, or too many")
@@ -250,7 +251,7 @@ func (e Entry) checkLines() error {
 		case line.Account == "", line.Currency == "":
 			return errors.New("a name is missing")
 		case len(PostingKey(e.Tenant, e.Period, Control(line.Account))) > store.MaxIDBytes:
-			return errors.New("a name is too long") // an index keeps no more of a value
+			return errors.New("a name is too long") // an index truncates longer values
 		case line.Debit < 0, line.Debit > MaxAmount, line.Credit < 0, line.Credit > MaxAmount:
 			return errors.New("amount out of bounds")
 		case (line.Debit == 0) == (line.Credit == 0):
@@ -266,9 +267,9 @@ func (e Entry) checkLines() error {
 	return nil
 }
 
-// Reversal returns the entry that takes back the whole of a journal's entry, in a period, as of a moment.
-// eventID names the event or the operation that reverts. Two reversals of an entry have the same id. The
-// error wraps ErrIrreversible.
+// Reversal returns the entry that reverses a journal's entry as a whole, in a period and at a time. eventID
+// names the event or the operation that reverts it. Two reversals of an entry have the same id. The error
+// wraps ErrIrreversible.
 func (e Entry) Reversal(eventID, period string, at time.Time) (Entry, error) {
 	if e.Kind != KindJournal {
 		return Entry{}, fmt.Errorf("%w: it is a %s", ErrIrreversible, e.Kind)

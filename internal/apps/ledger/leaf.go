@@ -16,10 +16,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// leafTime is how a time stands in the canonical bytes: in UTC, always with six digits.
+// leafTime is the format of times in the canonical bytes: in UTC, always with six digits of a second.
 const leafTime = "2006-01-02T15:04:05.000000Z"
 
-// maxExact bounds the integers that RFC 8785 keeps exact: it writes numbers as IEEE doubles.
+// maxExact is the largest integer that RFC 8785 keeps exact: it writes numbers as IEEE doubles.
 const maxExact = 1<<53 - 1
 
 // exact writes times and integers as the canonical bytes have them.
@@ -35,7 +35,7 @@ var exact = json.WithMarshalers(json.JoinMarshalers(
 	}),
 ))
 
-// Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of its id and of all stored
+// Canonical returns the bytes that a seal hashes of an entry: RFC 8785 JSON of its id and of all stored
 // fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such
 // form.
 func (e Entry) Canonical() ([]byte, error) {
@@ -63,8 +63,8 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then it has what
-// could be read.
+// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken; the entry has
+// what could be read nevertheless.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {
@@ -108,22 +108,22 @@ func read(doc store.Document) (Entry, error) {
 		err = errors.New("the id is another entry's")
 	case fields[FieldBook] != index[FieldBook], fields[FieldShard] != index[FieldShard],
 		!reflect.DeepEqual(fields[FieldPostings], index[FieldPostings]):
-		err = errors.New("it stands in another book or shard, or under other accounts")
+		err = errors.New("its book, shard or accounts are those of another")
 	case e.CommittedAt.IsZero():
 		err = errors.New("it has no time of its commit")
 	}
 	return e, err
 }
 
-// Position is where an entry stands among all: by the time of its commit, and by its id. Seals go on by it.
-// Of what has no such time it has none.
+// Position is the place of an entry in the order in which entries are sealed: by the time of its commit, and
+// by its id.
 func Position(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[FieldCommitted].(time.Time)
 	return store.Cursor{At: at, ID: doc.Key.ID}
 }
 
-// Reposition returns the write that gives the document of an entry without a seal a new time, at the version
-// that was read: its turn to be sealed comes again.
+// Reposition returns the write that gives the document of an unsealed entry a new time, at the version that
+// was read, so that a later run of the sealer reads it again.
 func Reposition(doc store.Document) store.Write {
 	fields := maps.Clone(doc.Fields)
 	delete(fields, FieldCommitted)

@@ -34,39 +34,41 @@ func paid() ledger.Entry {
 	}
 }
 
-func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
+func TestAnInvalidEntryIsNotPosted(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(e *ledger.Entry){
 		"no tenant":                  func(e *ledger.Entry) { e.Tenant = "" },
 		"no event":                   func(e *ledger.Entry) { e.EventID = "" },
 		"a kind of a chain":          func(e *ledger.Entry) { e.Kind = ledger.KindCredit },
-		"a reversal of nothing":      func(e *ledger.Entry) { e.Kind = ledger.KindJournalReversal },
-		"no reversal that reverts":   func(e *ledger.Entry) { e.Reverts = "x" },
+		"a reversal without Reverts": func(e *ledger.Entry) { e.Kind = ledger.KindJournalReversal },
+		"Reverts without a reversal": func(e *ledger.Entry) { e.Reverts = "x" },
 		"no period":                  func(e *ledger.Entry) { e.Period = "" },
 		"a period that is a day":     func(e *ledger.Entry) { e.Period = "2026-03-02" },
-		"a month that there is not":  func(e *ledger.Entry) { e.Period = "2026-13" },
-		"a year that there is not":   func(e *ledger.Entry) { e.Period = "0000-01" },
-		"no time of what happened":   func(e *ledger.Entry) { e.OccurredAt = time.Time{} },
+		"month 13":                   func(e *ledger.Entry) { e.Period = "2026-13" },
+		"year 0":                     func(e *ledger.Entry) { e.Period = "0000-01" },
+		"no time of the event":       func(e *ledger.Entry) { e.OccurredAt = time.Time{} },
 		"no time of the posting":     func(e *ledger.Entry) { e.PostedAt = time.Time{} },
 		"no lines":                   func(e *ledger.Entry) { e.Lines = nil },
 		"one line":                   func(e *ledger.Entry) { e.Lines = e.Lines[:1] },
-		"lines that differ by one":   func(e *ledger.Entry) { e.Lines[0].Debit++ },
-		"a line of another currency": func(e *ledger.Entry) { e.Lines[2].Currency = "USD" },
-		"a line of no account":       func(e *ledger.Entry) { e.Lines[0].Account = "" },
-		"a line of no currency":      func(e *ledger.Entry) { e.Lines[0].Currency = "" },
-		"a line of both sides":       func(e *ledger.Entry) { e.Lines[0].Debit, e.Lines[0].Credit = 11901, 1 },
-		"a line of nothing": func(e *ledger.Entry) {
+		"sides that differ by one":   func(e *ledger.Entry) { e.Lines[0].Debit++ },
+		"a line in another currency": func(e *ledger.Entry) { e.Lines[2].Currency = "USD" },
+		"a line without an account":  func(e *ledger.Entry) { e.Lines[0].Account = "" },
+		"a line without a currency":  func(e *ledger.Entry) { e.Lines[0].Currency = "" },
+		"a line with both sides":     func(e *ledger.Entry) { e.Lines[0].Debit, e.Lines[0].Credit = 11901, 1 },
+		"a line of 0": func(e *ledger.Entry) {
 			e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR"})
 		},
-		"a negative debit for a credit": func(e *ledger.Entry) { e.Lines[1].Credit, e.Lines[1].Debit = 0, -10000 },
-		"more than a line may move": func(e *ledger.Entry) {
+		"a negative debit instead of a credit": func(e *ledger.Entry) {
+			e.Lines[1].Credit, e.Lines[1].Debit = 0, -10000
+		},
+		"more than MaxAmount": func(e *ledger.Entry) {
 			e.Lines[0].Debit, e.Lines[1].Credit = ledger.MaxAmount+1, ledger.MaxAmount-1899
 		},
 		"an account that is too long": func(e *ledger.Entry) { e.Lines[0].Account = strings.Repeat("a", 1500) },
 		"an event too long for a reversal": func(e *ledger.Entry) {
 			e.EventID = strings.Repeat("e", 1480)
 		},
-		"more lines than an entry may have": func(e *ledger.Entry) {
+		"more than MaxLines": func(e *ledger.Entry) {
 			e.Lines = nil
 			for range ledger.MaxLines/2 + 1 {
 				e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR", Debit: 1},
@@ -86,7 +88,7 @@ func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 	}
 }
 
-func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
+func TestAnEntryAtTheLimitsIsPosted(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("a", store.MaxIDBytes-len(ledger.PostingKey("acme", "2026-03", "")))
 	for name, lines := range map[string][]ledger.Line{
@@ -97,7 +99,7 @@ func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
 		"the longest account": {
 			{Account: longest, Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
 		},
-		"as many lines as an entry may have": slices.Repeat([]ledger.Line{
+		"MaxLines": slices.Repeat([]ledger.Line{
 			{Account: "a", Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
 		}, ledger.MaxLines/2),
 	} {
@@ -111,10 +113,10 @@ func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
 	entry := paid()
 	entry.EventID = longest
 	_, err := ledger.Post(entry)
-	require.NoError(t, err, "an event whose reversal has just room for its id")
+	require.NoError(t, err, "an event id whose reversal's id is of the longest length")
 }
 
-func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
+func TestTheIDsOfJournalsAndChainsNeverCollide(t *testing.T) {
 	t.Parallel()
 	names := rapid.SampledFrom([]string{"points", "a", "a~0000", "reversal", "points~a", "0000"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,55 +128,56 @@ func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
 	})
 }
 
-func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
+func TestAnInconsistentDocumentIsNoEntry(t *testing.T) {
 	t.Parallel()
 	journal := func() store.Document { return document(ledger.Post(paid())) }
 	chain := func() store.Document { return document(ledger.Credit(credit("order-1", 1000))) }
-	line := func(d store.Document) map[string]any { return d.Fields["lines"].([]any)[0].(map[string]any) }
-	for name, test := range map[string]struct {
+	set := func(name string, value any) func(store.Document) {
+		return func(d store.Document) {
+			if d.Fields[name] = value; value == nil {
+				delete(d.Fields, name)
+			}
+		}
+	}
+	setLine := func(name string, value any) func(store.Document) {
+		return func(d store.Document) { d.Fields["lines"].([]any)[0].(map[string]any)[name] = value }
+	}
+	type row struct {
 		document func() store.Document
 		spoil    func(d store.Document)
-	}{
-		"a kind that is a number": {journal, func(d store.Document) { d.Fields["kind"] = int64(1) }},
-		"an id of another event":  {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
-		"another tenant":          {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
-		"another book":            {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},
-		"another account than it is found by": {
+	}
+	for name, test := range map[string]row{
+		"a number as kind":       {journal, set("kind", int64(1))},
+		"an id of another event": {journal, set("event_id", "evt-2")},
+		"another tenant":         {journal, set("tenant", "another")},
+		"another book":           {journal, set("book", "acme~2026-04")},
+		"a posting of another account": {
 			journal, func(d store.Document) { d.Fields["postings"].([]any)[0] = "acme~2026-03~assets" },
 		},
-		"no postings":               {journal, func(d store.Document) { delete(d.Fields, "postings") }},
-		"lines that do not balance": {journal, func(d store.Document) { line(d)["debit"] = int64(1) }},
-		"a line that is a text":     {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
-		"lines that are a text":     {journal, func(d store.Document) { d.Fields["lines"] = "x" }},
-		"no lines":                  {journal, func(d store.Document) { delete(d.Fields, "lines") }},
-		"a debit that is a text":    {journal, func(d store.Document) { line(d)["debit"] = "11900" }},
-		"no time of its commit":     {journal, func(d store.Document) { delete(d.Fields, "committed_at") }},
-		"a time of its commit that is a text": {
-			journal, func(d store.Document) { d.Fields["committed_at"] = "2026-03-02" },
-		},
+		"no postings":                  {journal, set("postings", nil)},
+		"lines that do not balance":    {journal, setLine("debit", int64(1))},
+		"a text as line":               {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
+		"a text as lines":              {journal, set("lines", "x")},
+		"no lines":                     {journal, set("lines", nil)},
+		"a text as debit":              {journal, setLine("debit", "11900")},
+		"no time of its commit":        {journal, set("committed_at", nil)},
+		"a text as time of its commit": {journal, set("committed_at", "2026-03-02")},
 		"another shard": {
 			journal, func(d store.Document) { d.Fields["shard"] = (d.Fields["shard"].(int64) + 1) % ledger.Shards },
 		},
-		"no shard": {journal, func(d store.Document) { delete(d.Fields, "shard") }},
-		"a chain's lines that another made": {
-			chain, func(d store.Document) { line(d)["account"] = "points:issued:order-2" },
+		"no shard": {journal, set("shard", nil)},
+
+		"a chain's entry with lines of another": {chain, setLine("account", "points:issued:order-2")},
+		"a chain's entry with another number":   {chain, set("seq", int64(1))},
+		"a chain's entry in another month": {
+			chain, set("created_at", noon.AddDate(0, 1, 0).Truncate(time.Microsecond)),
 		},
-		"a chain's entry under another number": {chain, func(d store.Document) { d.Fields["seq"] = int64(1) }},
-		"a chain's entry of another month": {
-			chain, func(d store.Document) {
-				d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond)
-			},
-		},
-		"a chain's entry of a journal's kind": {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
-		"a chain's entry without lines":       {chain, func(d store.Document) { delete(d.Fields, "lines") }},
-		"a total of the order of no currency": {
-			chain, func(d store.Document) { delete(d.Fields, "order_currency") },
-		},
-		"a currency of no total of the order": {chain, func(d store.Document) { delete(d.Fields, "order_total") }},
-		"a total of the order below nothing": {
-			chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) },
-		},
-		"a chain's entry without a tenant": {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
+		"a chain's entry with a journal's kind": {chain, set("kind", "journal")},
+		"a chain's entry without lines":         {chain, set("lines", nil)},
+		"an order total without a currency":     {chain, set("order_currency", nil)},
+		"an order currency without a total":     {chain, set("order_total", nil)},
+		"a negative order total":                {chain, set("order_total", int64(-1))},
+		"a chain's entry without a tenant":      {chain, set("tenant", nil)},
 	} {
 		doc := test.document()
 		require.NoError(t, filetest.ErrorOf(ledger.Read(doc)), name)
@@ -185,7 +188,7 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 	}
 }
 
-// vectors are documents by the names that testdata/leaves.json gives them.
+// vectors are documents by their names in testdata/leaves.json.
 func vectors(t *testing.T) map[string]store.Document {
 	t.Helper()
 	entry := filetest.Must(ledger.Read(document(ledger.Post(paid()))))(t)
@@ -214,9 +217,9 @@ func vectors(t *testing.T) map[string]store.Document {
 	}
 }
 
-// A hash that changes makes every seal a lie. The file was computed with another program as well, and never
+// A changed hash would invalidate every seal. Another program has computed the file as well, and it never
 // changes.
-func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
+func TestTheLeafHashesNeverChange(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "testdata", "leaves.json")
 	want := filetest.JSON[map[string]struct{ Canonical, Leaf string }](t, text)
@@ -236,7 +239,7 @@ func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-func TestTheShardsOfEntriesAreAboutAsLarge(t *testing.T) {
+func TestTheShardsOfEntriesAreAboutEquallyLarge(t *testing.T) {
 	t.Parallel()
 	shards := map[any]int{}
 	for i := range 800 {
@@ -250,16 +253,14 @@ func TestTheShardsOfEntriesAreAboutAsLarge(t *testing.T) {
 	}
 }
 
-func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
+func TestAnEntryWithAnInexactValueHasNoHash(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(fields map[string]any){
-		"a number beyond doubles": func(f map[string]any) {
-			f["later"] = int64(1 << 53)
+		"an integer above the exact doubles": func(f map[string]any) { f["later"] = int64(1 << 53) },
+		"an integer below them": func(f map[string]any) {
+			f["later"] = []any{map[string]any{"x": int64(math.MinInt64)}}
 		},
-		"one below them": func(f map[string]any) { f["later"] = []any{map[string]any{"x": int64(math.MinInt64)}} },
-		"a field that is called id": func(f map[string]any) {
-			f["id"] = "x"
-		},
+		"a field with the name id": func(f map[string]any) { f["id"] = "x" },
 	} {
 		doc := document(ledger.Post(paid()))
 		change(doc.Fields)
@@ -297,7 +298,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestTheBooksHoldOnTheEmbeddedStore(t *testing.T) {
+func TestTheBooksFollowTheModelOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	ledgertest.Run(t, storetest.Open)
 }

@@ -34,7 +34,7 @@ func IssuedPoints(order string) Account { return Account(pointsPrefix + "issued:
 // OfOrder reports whether it is the account that the points of one order come from.
 func (a Account) OfOrder() bool { return strings.HasPrefix(string(a), string(IssuedPoints(""))) }
 
-// Key is the key of a tenant's account. One that nothing was ever credited to has no document.
+// Key is the key of a tenant's account. An account without a credit has no document.
 func (a Account) Key(tenant string) store.Key {
 	return store.Key{Collection: Accounts, ID: store.ID(tenant, string(a))}
 }
@@ -48,12 +48,12 @@ const (
 	KindTransferIn  Kind = "transfer_in"
 )
 
-// Move is an entry of a chain as the chain sees it: an amount that goes from one account, which is debited,
-// to another, which is credited. In JSON its fields are named as in its document.
+// Move is an entry of a chain, as an amount that goes from one account, which is debited, to another, which
+// is credited. In JSON its fields are named as in its document.
 type Move struct {
 	Tenant string `json:"-" store:"tenant,required"`
 	Order  string `json:"order" store:"order,required" show:"Order" link:"search"`
-	// Seq is its place there: 0 for the credit, then 1, 2, ...
+	// Seq is its number in the chain: 0 for the credit, then 1, 2, ...
 	Seq  int  `json:"seq" store:"seq,required"`
 	Kind Kind `json:"kind" store:"kind,required" show:"What"`
 	// EventID names the event that made the entry; of a transfer, the operation.
@@ -62,12 +62,12 @@ type Move struct {
 	Refund string  `json:"refund_id,omitempty" store:"refund_id,omitzero,strict"`
 	From   Account `json:"from" store:"from,required"`
 	To     Account `json:"to" store:"to,required"`
-	// Account is the side that has a document.
+	// Account is the side that has a stored balance.
 	Account Account `json:"account" store:"account,required"`
-	// Amount is what moved, 1 to MaxAmount, in minor units of Currency.
+	// Amount is 1 to MaxAmount, in minor units of Currency.
 	Amount   int64  `json:"amount" store:"amount,required"`
 	Currency string `json:"currency" store:"currency,required"`
-	// OrderTotal is what the order cost, if OrderCurrency is not empty.
+	// OrderTotal is the price of the order, if OrderCurrency is not empty.
 	OrderTotal    int64     `json:"order_total,omitempty" store:"order_total,strict"`
 	OrderCurrency string    `json:"order_currency,omitempty" store:"order_currency,omitzero,strict"`
 	CreatedAt     time.Time `json:"created_at" store:"created_at,required" show:"When"`
@@ -89,7 +89,7 @@ func (m Move) Before() string {
 	return m.id()
 }
 
-// entry returns the entry that a move is a view on. Points count in the period in which they are posted.
+// entry returns the entry of a move. Points count in the period in which they are posted.
 func (m Move) entry() Entry {
 	return Entry{
 		ID: m.id(), Tenant: m.Tenant, Kind: m.Kind, EventID: m.EventID, Order: m.Order,
@@ -121,7 +121,7 @@ func (m Move) writes() ([]store.Write, error) {
 	}
 	fields := store.Encode(&m)
 	if m.OrderCurrency == "" {
-		delete(fields, "order_total") // it is not known
+		delete(fields, "order_total") // it is unknown
 	}
 	maps.Copy(fields, entry.index())
 	return []store.Write{
@@ -167,10 +167,10 @@ type Holding struct {
 	Tenant  string `json:"tenant" show:"Tenant"`
 	Account string `json:"account" show:"Account"`
 	Holder  string `json:"holder" show:"Holder" link:"search"`
-	// Balance is what it has in minor units, or had at AsOf.
+	// Balance is in minor units, as of AsOf.
 	Balance  int64  `json:"balance" store:"balance" show:"Balance" in:"currency"`
 	Currency string `json:"currency" store:"currency"`
-	// AsOf is the moment of the balance; zero: now.
+	// AsOf is the time of the balance; zero: now.
 	AsOf time.Time `json:"as_of,omitzero" show:"Before"`
 	// Entries are those before AsOf, the newest first.
 	Entries []Moved `json:"entries" show:"Entries"`
@@ -197,13 +197,13 @@ type Held struct {
 // Moved is an entry on an account of points.
 type Moved struct {
 	Move
-	// Moved is what it has added to the account, and Balance what the account had then; nil where earlier pages
-	// hold the entries behind it.
+	// Moved is the amount that it added to the account, and Balance that of the account after it; nil on all but
+	// the first page.
 	Moved   int64  `json:"moved" show:"Moved" in:"currency"`
 	Balance *int64 `json:"balance,omitempty" show:"Balance then" in:"currency"`
 }
 
-// HoldingOf asks for an account of points.
+// HoldingOf names an account of points.
 type HoldingOf struct {
 	console.Owned
 	Account string `json:"-" path:"account" validate:"required" help:"account"`
@@ -211,7 +211,7 @@ type HoldingOf struct {
 	console.Page
 }
 
-// before is the moment that is meant: the end of a day where it is given as a day, and zero for now.
+// before is the requested time: the end of the day where it is a day, and zero for now.
 func (h HoldingOf) before() (time.Time, error) {
 	if h.AsOf == "" {
 		return time.Time{}, nil
@@ -263,17 +263,17 @@ func Operations(from store.Store) []console.Operation {
 	})}
 }
 
-// Failures are how it is answered that an entry cannot be read.
+// Failures are the answers where an entry cannot be read.
 var Failures = []console.Refusal{
 	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks},
 }
 
-// ChangedBooks is how it is answered that somebody has changed the books.
+// ChangedBooks is the detail of an answer where somebody has changed the books.
 const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was " +
 	"posted, and cannot be read; " +
 	"billhook ledger verify names it."
 
-// Reader is what accounts, seals and balances are read from.
+// Reader reads accounts, seals and balances.
 type Reader interface {
 	store.Getter
 	store.Querier
@@ -313,10 +313,10 @@ func (h HoldingOf) moves(ctx context.Context, from Reader, found *Holding) error
 	return nil
 }
 
-// balanceTries is how often a balance of the past is computed that moves meanwhile.
+// balanceTries is how often a balance of the past is computed that changes meanwhile.
 const balanceTries = 3
 
-// balance reads the account without its entries: of a moment it takes off what has moved since.
+// balance reads the account without its entries; for a time in the past it subtracts the later entries.
 func (h HoldingOf) balance(ctx context.Context, from Reader) (Holding, error) {
 	since, err := h.before()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package notifications emits a message to an event's user for each channel of the catalog's notifications.
-// A message has ids alone. The package refuses to send anything, and to know addresses.
+// Package notifications emits a message for an event's user to each channel of the catalog's notifications. A
+// message has only ids. The package sends nothing, and knows no addresses.
 package notifications
 
 import (
@@ -18,10 +18,10 @@ import (
 // FanOut is the name of the handler in the catalog.
 const FanOut = "notifications.fan_out"
 
-// FannedOut is the result of an event whose messages are on their way.
+// FannedOut is the result of an event whose messages were emitted.
 const FannedOut = "fanned_out"
 
-// Notice is the data of a message: the user, and what the event is about.
+// Notice is the data of a message: the user, and the event's subject.
 type Notice struct {
 	UserID    string `json:"user_id"`
 	OrderID   string `json:"order_id,omitempty"`
@@ -39,7 +39,7 @@ func Register(r *handler.Registry, c *catalog.Catalog) {
 	handler.RegisterTx(r, FanOut, fanOut{c.Notifications, send.ID}.handle, send.ID)
 }
 
-// Check reports the events that an enabled queue takes for the handler, and that have no channel.
+// Check reports event types that an enabled queue gives to the handler and that have no channel.
 func Check(c *catalog.Catalog) error {
 	var mistakes []error
 	for _, q := range c.Queues {
@@ -58,7 +58,7 @@ type fanOut struct {
 	send     string
 }
 
-// handle emits a message for each channel. Their age counts from when the event was first published.
+// handle emits a message for each channel. Their age counts from the event's first publishing.
 func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
 	notice := Notice{
 		UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"),

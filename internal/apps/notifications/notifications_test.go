@@ -24,8 +24,8 @@ var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 var shipped = catalogtest.Shipped()
 
-// Queue 2 of the queue design, notifications.send, has the table; it lacks order.cancelled.
-func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
+// Queue 2 of the queue design, notifications.send, has this table, without order.cancelled.
+func TestTheChannelsAreThoseOfTheQueueDesign(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string][]string{
 		"order.confirmed": {"email", "sms", "push"}, "order.shipped": {"email", "push"},
@@ -44,9 +44,8 @@ func fanned(
 	t *testing.T, eventType, data string, attributes map[string]string,
 ) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
-	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil,
-		`{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
-	require.NoError(t, err)
+	body := filetest.Must(shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil,
+		`{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data)))(t)
 	registry := handler.NewRegistry()
 	notifications.Register(registry, shipped)
 	h, ok := registry.Lookup(notifications.FanOut)
@@ -99,14 +98,14 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 			require.NoError(t, json.Unmarshal(m.Data, &body))
 			require.Equal(t, []string{key, "req-1"}, []string{body.Type, body.CorrelationID})
 			require.JSONEq(t, data, string(body.Data))
-			require.Empty(t, m.OrderingKey, "a channel waits for no other")
+			require.Empty(t, m.OrderingKey, "the channels have no order")
 			_, handled := send.Handler(body.Type)
 			require.True(t, handled && send.Takes(m.Attributes), "the queue is bound to it")
 		}
 	}
 }
 
-// It is counted from its first publishing, where it was kept before.
+// The age of an event that was kept before counts from its first publishing.
 func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 	t.Parallel()
 	for first, want := range map[string]string{
@@ -115,9 +114,8 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 		messages, _, err := fanned(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`,
 			map[string]string{contract.AttrFirstPublished: first})
 		require.NoError(t, err)
-		at, err := time.Parse(time.RFC3339Nano,
-			messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished])
-		require.NoError(t, err)
+		published := messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished]
+		at := filetest.Must(time.Parse(time.RFC3339Nano, published))(t)
 		require.Equal(t, want, at.Format(time.RFC3339))
 	}
 }
@@ -139,5 +137,5 @@ func TestEveryHandledEventTypeHasChannels(t *testing.T) {
 	require.ErrorContains(t, notifications.Check(&c),
 		": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")
 	c.Queues = nil
-	require.NoError(t, notifications.Check(&c), "a deployment that tells nobody")
+	require.NoError(t, notifications.Check(&c), "a deployment without the queue")
 }

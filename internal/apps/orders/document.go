@@ -22,7 +22,7 @@ var (
 	ErrBroken  = errors.New("orders: stored order is not readable")
 )
 
-// Order is an order as it stands.
+// Order is an order's document.
 type Order struct {
 	ID       string `json:"order_id" store:"order_id,required" show:"Order" link:"orders"`
 	Tenant   string `json:"tenant" store:"tenant,required"`
@@ -33,24 +33,24 @@ type Order struct {
 	SellerID string `json:"seller_id,omitempty" store:"seller_id,omitzero"`
 	// Items are its pieces by product, each product once, in the order of the ids.
 	Items []Item `json:"items" show:"Pieces"`
-	// Total is what it costs, as its sender says it.
+	// Total is its price, as its sender says.
 	Total     int64  `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
 	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero" show:"Payment,detail"`
-	// PaymentDue is when it is cancelled unless its payment has a result before.
+	// PaymentDue is when it is cancelled without a result of its payment.
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero" show:"Payment due"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at" show:"Created"`
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
-	// History is every state that it has been in, the oldest first.
+	// History has every state of the order, the oldest first.
 	History []Step `json:"history" store:"history,required" show:"History"`
 
 	version store.Version
 }
 
-// Standing is what an order's sender may know of it.
+// Standing is the part of an order that its sender may read.
 type Standing struct {
 	OrderID string `json:"order_id" store:"order_id,required"`
 	State   State  `json:"state" store:"state,required"`
-	// Reason is why it is cancelled, such as out_of_stock; ShortOf is then the product that was short.
+	// Reason is why it is cancelled, such as out_of_stock, and ShortOf the product that was out of stock.
 	Reason     string    `json:"reason,omitempty" store:"reason"`
 	ShortOf    string    `json:"short_of,omitempty" store:"short_of"`
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due"`
@@ -58,13 +58,13 @@ type Standing struct {
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
 }
 
-// Item is the pieces of one product.
+// Item is a number of pieces of one product.
 type Item struct {
 	ProductID string `json:"product_id" show:"Product" link:"stock"`
 	Quantity  int64  `json:"quantity" show:"Quantity"`
 }
 
-// Step is a state that an order came to, when, and by which event.
+// Step is a state of an order, with the time and the event that led to it.
 type Step struct {
 	State   State     `json:"state" store:"state,required" show:"State"`
 	At      time.Time `json:"at" store:"at,required" show:"At"`
@@ -107,7 +107,8 @@ func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, err
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, Read)
 }
 
-// FindStanding returns what an order's sender may know of it. The error is ErrUnknown, or the store's.
+// FindStanding returns the part of an order that its sender may read. The error is ErrUnknown, or the
+// store's.
 func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (s Standing, err error) {
 	read := func(doc store.Document) (Standing, error) { err := store.Decode(doc.Fields, &s); return s, err }
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, read)
@@ -123,8 +124,8 @@ func OfUser(
 	return all, !next.IsZero(), err
 }
 
-// List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times
-// would be a hot spot.
+// List returns a page of the orders in a state, or of all, in the order of their ids: an index of rising
+// times would be a hot spot.
 func List(
 	ctx context.Context, from store.Querier, state State, after store.Cursor, limit int,
 ) (page []Order, next store.Cursor, err error) {
@@ -136,17 +137,17 @@ func List(
 // StockCollection holds the stock of each tenant's products.
 const StockCollection = "stock"
 
-// StockKind is what the audit calls the subject of a change of stock.
+// StockKind is the audit's kind of subject for stock.
 const StockKind = "stock"
 
-// MaxPieces is the most pieces of one product that can be available.
+// MaxPieces is the largest number of available pieces of one product.
 const MaxPieces = 1_000_000_000
 
 // ErrNoStock: the stock of the product was never set.
 var ErrNoStock = console.Refuse(console.Absent, "stock_unknown",
 	"Nobody has set the stock of this product: an order of it is out of stock.")
 
-// Stock is the pieces of one product. Their sum changes only where a person sets it.
+// Stock has the pieces of one product. Only people change their sum.
 type Stock struct {
 	Tenant    string        `json:"tenant" store:"tenant,required"`
 	ProductID string        `json:"product_id" store:"product_id,required" show:"Product" link:"stock"`
@@ -171,7 +172,7 @@ func ReadStock(doc store.Document) (Stock, error) {
 }
 
 // moving returns the write that reserves pieces, if enough are available, or sells or releases reserved ones.
-// It happens once because the order's own write is in the same commit.
+// It is applied once, since the order's own write is in the same commit.
 func moving(tenant string, to move, item Item) store.Write {
 	n, floor := item.Quantity, ""
 	add := map[string]int64{"reserved": -n, "sold": n}
@@ -185,7 +186,7 @@ func moving(tenant string, to move, item Item) store.Write {
 	return store.Move(StockKey(tenant, item.ProductID), add, floor)
 }
 
-// StockEditor shows the stock and changes it. Every field is required.
+// StockEditor reads and changes the stock. Every field is required.
 type StockEditor struct {
 	Store store.Store
 	Now   func() time.Time
@@ -197,13 +198,13 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
-// Set says how many pieces of a tenant's product can be ordered from now on. Reserved and sold ones stay as
-// they are. The error is ErrBroken, or as of audit.Change.Update.
+// Set sets how many pieces of a tenant's product are available. Reserved and sold ones do not change. The
+// error is ErrBroken, or as of audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
 
-// Add makes so many more pieces of a product available. The error is as of Set.
+// Add adds available pieces of a product. The error is as of Set.
 func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "add", in.By(by), func(s Stock) int64 { return s.Available + *in.Pieces })
 }
@@ -224,7 +225,7 @@ func (ed *StockEditor) change(
 		case available < 0 || available > MaxPieces:
 			return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
 		case doc.Version != 0 && s.Available == available:
-			return made, nil // perhaps by a commit of ours whose answer was lost
+			return made, nil // perhaps after an own commit whose answer was lost
 		}
 		s.Available = available
 		made.Action, made.After, made.Version = action, map[string]any{"available": available}, &s.Version
@@ -236,39 +237,39 @@ func (ed *StockEditor) change(
 	return s, err
 }
 
-// StockOf asks for a product's stock.
+// StockOf names a product's stock.
 type StockOf struct {
 	console.Owned
 	ProductID string `json:"-" path:"id" validate:"required" help:"product id"`
 }
 
-// SetStock says how many pieces of a product can be ordered from now on.
+// SetStock sets how many pieces of a product are available.
 type SetStock struct {
 	StockOf
 	Available *int64 `json:"available" validate:"required,min=0,max=1000000000" help:"how many pieces can be ordered, from 0"`
 	console.Edit
 }
 
-// AddStock says how many pieces of a product have come.
+// AddStock adds new pieces of a product.
 type AddStock struct {
 	StockOf
 	Pieces *int64 `json:"pieces" validate:"required,min=1,max=1000000000" help:"how many pieces have come, from 1"`
 	console.Change
 }
 
-// ListOrders asks for the orders in a state.
+// ListOrders requests the orders in a state.
 type ListOrders struct {
 	State string `json:"-" query:"state" validate:"oneof=PaymentInitiated OrderConfirmed OrderCancelled OrderShipped all" default:"all" help:"the state, or all"`
 	console.Page
 }
 
-// OrderOf asks for an order.
+// OrderOf names an order.
 type OrderOf struct {
 	console.Owned
 	ID string `json:"-" path:"id" validate:"required" help:"order id"`
 }
 
-// Operations are what people do with orders, which is to look at them.
+// Operations are what people do with orders: read them.
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

@@ -35,7 +35,7 @@ func Diagram() string {
 	return text
 }
 
-// Answers is the table in Markdown of the events without an edge.
+// Answers is the table in Markdown of the events without a transition.
 func Answers() string {
 	text := "| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n"
 	for _, a := range answers {
@@ -49,7 +49,7 @@ func Answers() string {
 	return text
 }
 
-// AnswerTo is what the table has for an event at a state: what the event becomes, and the code.
+// AnswerTo is the table's answer to an event in a state: its outcome and code.
 func AnswerTo(at State, on string) (is, code string, answered bool) {
 	a, answered := answerTo(at, on)
 	return string(a.is), a.code, answered

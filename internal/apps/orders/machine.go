@@ -2,11 +2,11 @@ package orders
 
 import "slices"
 
-// State is where an order stands, by its name in the queue design's diagram.
+// State is the state of an order, by its name in the queue design's diagram.
 type State string
 
-// The states. An order rests in PaymentInitiated, OrderConfirmed, OrderCancelled and OrderShipped. It passes
-// the others in one commit, which its history shows.
+// The states. An order remains in PaymentInitiated, OrderConfirmed, OrderCancelled or OrderShipped; the
+// others are passed within a commit, and are in the history.
 const (
 	OrderCreated      State = "OrderCreated"
 	ValidateInventory State = "ValidateInventory"
@@ -56,13 +56,13 @@ const (
 
 type edge struct {
 	from    State
-	on      string // the event that takes the order along the edge; empty: it follows at once
-	inStock *bool  // decides between edges that follow at once: whether all pieces are available
+	on      string // the event of the transition; empty: it follows at once
+	inStock *bool  // nil, or whether all pieces must be available
 	to      State
 	stock   move
 	reason  string
 	emits   string
-	waits   bool // the payment timeout begins; any edge that leaves the state ends it
+	waits   bool // the payment timeout begins; any transition from the new state ends it
 }
 
 var yes, no = true, false
@@ -84,16 +84,16 @@ var edges = []edge{
 	{from: OrderConfirmed, on: shipped, to: OrderShipped, emits: emitsShipped},
 }
 
-// kind is what becomes of an event that the order's state has no edge for.
+// kind is the outcome of an event without a transition.
 type kind string
 
 const (
-	superseded kind = "superseded"  // it came too late, and nothing is done
-	illegal    kind = "dead letter" // a person has to look at it
-	missing    kind = "tried again" // an event that must precede it has not come yet
+	superseded kind = "superseded"  // it came too late, and has no effect
+	illegal    kind = "dead letter" // a person has to decide
+	missing    kind = "tried again" // an earlier event is still missing
 )
 
-// answer is what becomes of events at states that have no edge for them.
+// answer is the outcome of events in states that have no transition for them.
 type answer struct {
 	at   []State
 	on   []string
@@ -101,7 +101,7 @@ type answer struct {
 	code string
 }
 
-// answers has all events at all states of rest that have no edge for them.
+// answers has all pairs of such a state and an event.
 var (
 	paid    = []State{OrderConfirmed, OrderShipped}
 	answers = []answer{
@@ -112,13 +112,13 @@ var (
 		{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
 		{paid, []string{paymentConfirmed, paymentFailed, paymentTimeout}, superseded, "already_confirmed"},
 		{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
-		// the money waits for a person
+		// a person has to refund the money
 		{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"},
 		{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
 	}
 )
 
-// answerTo finds the answer to an event at a state; ok is false where an edge is for it.
+// answerTo finds the answer to an event in a state; ok is false where there is a transition.
 func answerTo(at State, on string) (a answer, ok bool) {
 	for _, a := range answers {
 		if slices.Contains(a.at, at) && slices.Contains(a.on, on) {
@@ -128,7 +128,7 @@ func answerTo(at State, on string) (a answer, ok bool) {
 	return a, false
 }
 
-// walk takes an event's edge, if there is one, and those that follow at once, to the next state of rest.
+// walk returns an event's transition, if there is one, and those that follow at once.
 func walk(from State, on string, inStock bool) (path []edge) {
 	for {
 		i := slices.IndexFunc(edges, func(e edge) bool {

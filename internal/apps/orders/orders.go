@@ -1,6 +1,7 @@
 // Package orders owns the states of an order and the transitions between them, in one table, and the pieces
-// of products that it reserves, sells and releases. Every event of an order is one commit. It refuses to
-// commit, retry or remember events, and to move money: a payment that no order waits for is a dead letter.
+// of products that it reserves, sells and releases. Every event of an order is one commit. It does not commit
+// or retry itself, keeps no records of events, and moves no money: a payment that no order waits for is a
+// dead letter.
 package orders
 
 import (
@@ -31,13 +32,13 @@ type handlers struct {
 	store    store.Getter
 	now      func() time.Time
 	queue    string        // gets a payment's timeout
-	patience time.Duration // how long a payment is waited for
-	notices  string        // gets the events that users are notified of
-	others   []string      // the queues that get the events of confirmed orders too
-	indexes  []string      // the queues that get an event of each product that was sold
+	patience time.Duration // how long an order waits for its payment
+	notices  string        // gets the events for notifications
+	others   []string      // the other queues that get events of confirmed orders
+	indexes  []string      // the queues that get an event of each sold product
 }
 
-// Register adds the handlers. The catalog says how long a payment is waited for, and which queues get events.
+// Register adds the handlers. The catalog has the time limit of a payment, and the queues that get events.
 func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
 	q, ok := c.HandledBy(createHandler)
 	if !ok {
@@ -92,14 +93,14 @@ type Notice struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Sold is the data of the event of a product that was sold. By the version an index keeps the newest sale.
+// Sold is the data of the event of a sold product. An index keeps the newest sale, by the version.
 type Sold struct {
 	DocumentID string    `json:"document_id"`
 	Version    int64     `json:"version"`
 	SoldAt     time.Time `json:"sold_at"`
 }
 
-// create reserves all pieces of an order, and starts the wait for its payment. Where a piece is short, it
+// create reserves all pieces of an order, and starts the wait for its payment. Where pieces are missing, it
 // reserves none and cancels the order. A first try does not read the order: the store refuses a second one.
 func (h handlers) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
@@ -125,7 +126,7 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 		if err != nil && !errors.Is(err, ErrNoStock) {
 			return handler.Effect{}, marked(err)
 		}
-		// pieces that are taken meanwhile fail the commit, and the event is retried
+		// if pieces are reserved meanwhile, the commit fails and the event is retried
 		if s.Available < item.Quantity {
 			o.ShortOf = item.ProductID
 			break
@@ -159,7 +160,7 @@ func (h handlers) confirm(o *Order, body about) error {
 	return nil
 }
 
-// timeOut lets the timeout cancel an order only when its payment is due; an early one is tried again then.
+// timeOut returns an error for a timeout before the payment is due, which is tried again then.
 func (h handlers) timeOut(o *Order, _ about) error {
 	if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
 		return retry.Early("not_due", early, nil)
@@ -174,7 +175,7 @@ func (h handlers) ship(o *Order, body about) error {
 
 type advancing = func(context.Context, handler.Event, about) (handler.Effect, error)
 
-// advance takes an order along the event's edge, or answers. check may complete or refuse a known order.
+// advance makes the event's transition, or answers. check may complete or refuse a known order.
 func (h handlers) advance(check func(*Order, about) error) advancing {
 	return func(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 		o, err := Find(ctx, h.store, event.Tenant, body.OrderID)
@@ -211,7 +212,7 @@ func (a answer) effect() (handler.Effect, error) {
 	}
 }
 
-// follow takes an order, which may be new, along edges, and returns the effect of all of them.
+// follow makes the transitions of an order, which may be new, and returns the effect of all of them.
 func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Effect, error) {
 	now := h.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; o.version == 0 {
@@ -245,8 +246,8 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 	return effect, nil
 }
 
-// emissions are the messages of an order's new state: to its user; of a confirmed one also to the others, to
-// its seller and to the indexes of its products. Their ids follow from their order. With at most 100
+// emissions are the messages about an order's new state: to its user, and about a confirmed one also to the
+// others, to its seller and to the indexes of its products. Their order decides their ids. With at most 100
 // products, their stock and two writes for each message, an order stays within store.MaxWrites.
 func (h handlers) emissions(event handler.Event, what string, o Order) (all []handler.Emission) {
 	notify := func(eventType string, of Notice) {

@@ -48,8 +48,7 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
-	_, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock(product, available))
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.Stock.Set(t.Context(), ada, orderstest.SetStock(product, available))))
 }
 
 func (s *shop) handle(t *testing.T, e orderstest.Event) handler.Effect {
@@ -77,7 +76,7 @@ func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
 
-func way(o orders.Order) string {
+func path(o orders.Order) string {
 	return strings.Join(filetest.Map(o.History, func(s orders.Step) string { return string(s.State) }), " ")
 }
 
@@ -95,20 +94,20 @@ func emitted(effect handler.Effect) (all []string) {
 
 const (
 	cancelled = "notifications/order.cancelled order.cancelled"
-	ways      = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
+	begun     = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
-// The costs are those that docs/why/orders.md names.
+// docs/why/orders.md has these costs.
 func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		items  string
-		events string // after the first
+		events string // that follow its creation
 		result string
-		way    string
+		path   string
 		emits  string
-		cap    [3]int64 // of the product cap, of which there were five
-		cost   [3]int64 // commits, reads, documents beside the record
+		cap    [3]int64 // the available, reserved and sold pieces of the product cap, five in total
+		cost   [3]int64 // commits, reads, and documents without the record
 	}
 	const (
 		timeout   = "later orders-process order.payment_timeout"
@@ -118,27 +117,27 @@ func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 			"search-index product.sold"
 	)
 	for name, test := range map[string]row{
-		// the order, the stock, the timeout and its lane
-		"reserved": {"cap 1", "", "payment_initiated", ways, timeout, [3]int64{4, 1, 0}, [3]int64{1, 1, 4}},
-		"reserved of two kinds": {
-			"cap 2,hat 1,cap 1", "", "payment_initiated", ways, timeout, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
+		// It writes the order, the stock, the timeout and its lane.
+		"reserved": {"cap 1", "", "payment_initiated", begun, timeout, [3]int64{4, 1, 0}, [3]int64{1, 1, 4}},
+		"reserved, of two products": {
+			"cap 2,hat 1,cap 1", "", "payment_initiated", begun, timeout, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
 		},
-		// the order, the notification and its lane
+		// It writes the order, the notification and its lane.
 		"out of stock": {
 			"wig 1", "", "cancelled_out_of_stock", "OrderCreated ValidateInventory OrderCancelled", cancelled,
 			[3]int64{5, 0, 0},
 			[3]int64{1, 1, 3},
 		},
-		// also removes the timeout and its lane, and notifies analytics and the index
-		"confirmed": {"cap 1", paid, "confirmed", ways + confirmed, all, [3]int64{4, 0, 1}, [3]int64{1, 1, 10}},
+		// It also removes the timeout and its lane, and writes messages to analytics and the index.
+		"confirmed": {"cap 1", paid, "confirmed", begun + confirmed, all, [3]int64{4, 0, 1}, [3]int64{1, 1, 10}},
 		"failed": {
 			"cap 1", "order.payment_failed", "cancelled_payment_failed",
-			ways + "PaymentFailed InventoryReleased OrderCancelled", cancelled,
+			begun + "PaymentFailed InventoryReleased OrderCancelled", cancelled,
 			[3]int64{5, 0, 0},
 			[3]int64{1, 1, 6},
 		},
 		"shipped": {
-			"cap 1", paid + " order.shipped", "shipped", ways + confirmed + " OrderShipped",
+			"cap 1", paid + " order.shipped", "shipped", begun + confirmed + " OrderShipped",
 			"notifications/order.shipped order.shipped",
 			[3]int64{4, 0, 1},
 			[3]int64{1, 1, 3},
@@ -166,7 +165,7 @@ func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 				[]string{effect.Result, strings.Join(emitted(effect), ", ")})
 			require.Equal(t, test.cap, s.pieces(t, "cap"))
 			o := s.order(t, "o1")
-			require.Equal(t, strings.TrimSpace(test.way), way(o))
+			require.Equal(t, strings.TrimSpace(test.path), path(o))
 			require.Equal(t, events[len(events)-1].ID, o.History[len(o.History)-1].EventID)
 			due := time.Time{}
 			if o.State == orders.PaymentInitiated {
@@ -194,7 +193,7 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 	}, emitted(effect))
 	for i, product := range []string{"cap", "hat"} {
 		sale := effect.Emit[3+i]
-		require.Equal(t, product, sale.OrderingKey, "which names the document")
+		require.Equal(t, product, sale.OrderingKey)
 		sold := filetest.Must(contract.As[orders.Sold](sale.Body))(t)
 		at := s.order(t, "o1").UpdatedAt
 		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
@@ -206,10 +205,10 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 	s.handle(t, orderstest.About("e3", "order.created", "o2"))
 	effect = s.handle(t, orderstest.About("e4", "order.payment_confirmed", "o2"))
 	require.Equal(t, []string{"analytics-track order.confirmed"}, emitted(effect),
-		"without a user, a seller and items there is no other message")
+		"an order without a user, a seller and items has no other message")
 }
 
-// Each product is a write of its stock, and a message of the outbox in a lane of its own.
+// Each product has a write of its stock, and a message of the outbox in its own lane.
 func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -225,11 +224,11 @@ func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	effect := s.handle(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Len(t, effect.Emit, 103)
 	require.Equal(t, int64(310), s.Written.Load()-written,
-		"docs/why/orders.md says it; a commit has 500 at most")
+		"as in docs/why/orders.md; the limit of a commit is 500")
 	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
-func TestAnOrderThatIsShortOfOnePieceIsCancelledAndReservesNone(t *testing.T) {
+func TestAnOrderWithAMissingPieceIsCancelledAndReservesNone(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 2)
@@ -254,10 +253,10 @@ func TestAnOrderThatIsShortOfOnePieceIsCancelledAndReservesNone(t *testing.T) {
 	require.Equal(t, "cancelled_out_of_stock",
 		s.handle(t, orderstest.Created("e1", "o1", "cap 1000000001")).Result)
 	require.Equal(t, "payment_initiated", s.handle(t, orderstest.Created("e2", "o2", "cap 1000000000")).Result,
-		"the most there can be")
+		"all of the largest stock")
 }
 
-// A timeout that comes early waits, even an invented one or one of another clock.
+// An early timeout waits, even one of another sender or of another clock.
 func TestAnOrderIsCancelledWhenItsPaymentIsDueAndNotBefore(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -275,13 +274,13 @@ func TestAnOrderIsCancelledWhenItsPaymentIsDueAndNotBefore(t *testing.T) {
 	}
 	s.Wait(2 * time.Second)
 	require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
-	require.Len(t, s.released, 1, "the commit that ended the wait of the other has withdrawn its timeout")
+	require.Len(t, s.released, 1, "the payment of the other order has withdrawn its timeout")
 	require.Equal(t, "o1", s.released[0].OrderingKey)
 	require.True(t, s.Queue.Takes(s.released[0].Attributes))
 	effect := s.handle(t, orderstest.Timeout(s.released[0]))
 	require.Equal(t, "cancelled_payment_timeout", effect.Result)
 	require.Equal(t, []string{cancelled}, emitted(effect))
-	require.Equal(t, ways+"PaymentTimeout InventoryReleased OrderCancelled", way(s.order(t, "o1")))
+	require.Equal(t, begun+"PaymentTimeout InventoryReleased OrderCancelled", path(s.order(t, "o1")))
 	require.Equal(t, [3]int64{4, 0, 1}, s.pieces(t, "cap"))
 }
 
@@ -322,23 +321,23 @@ func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	s.handle(t, orderstest.Created("e1", "o1"))
 	s.handle(t, paid("e2", "p1"))
 	require.Equal(t, "already_confirmed", s.handle(t, paid("e3", "p1")).Result)
-	require.Equal(t, "already_confirmed", s.handle(t, paid("e4", "")).Result, "nobody can tell")
+	require.Equal(t, "already_confirmed", s.handle(t, paid("e4", "")).Result, "perhaps a repetition")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
 	s.handle(t, orderstest.About("e6", "order.shipped", "o1"))
 	require.Equal(t, "already_confirmed", s.handle(t, paid("e7", "p1")).Result,
-		"a repetition, of an order that is shipped")
-	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "its money is owed back, too")
+		"a repetition after the order was shipped")
+	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "also after the order was shipped")
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
 
 	unnamed := open(t)
 	unnamed.handle(t, orderstest.Created("e1", "o1"))
 	unnamed.handle(t, paid("e2", ""))
 	require.Equal(t, "already_confirmed", unnamed.handle(t, paid("e3", "p1")).Result,
-		"the first may have been the same")
+		"the first payment, without an id, may be the same")
 }
 
-// An event takes an edge of the diagram or gets the answer of the table, never both.
-func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
+// An event makes a transition of the diagram or gets an answer of the table, never both.
+func TestEveryEventInEveryLastingStateHasATransitionOrAnAnswer(t *testing.T) {
 	t.Parallel()
 	created, paid, failed, late, shipped := "order.created", "order.payment_confirmed", "order.payment_failed",
 		"order.payment_timeout", "order.shipped"
@@ -359,7 +358,7 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 				is, code, answered := orders.AnswerTo(state, on)
 				if !answered {
 					require.NoError(t, err)
-					require.NotEqual(t, state, after.State, "it has taken an edge")
+					require.NotEqual(t, state, after.State, "it makes a transition")
 					return
 				}
 				if state == "" {

@@ -41,18 +41,18 @@ func TestStockIsSetWithAReasonAndKeepsReservedPieces(t *testing.T) {
 	more := filetest.Must(add(4))(t)
 	require.Equal(t, int64(15), more.Available)
 	again, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock("cap", 15))
-	require.NoError(t, err, "a repeated change has been made")
+	require.NoError(t, err, "the same value again is no change")
 	require.Equal(t, more, again)
 	for _, pieces := range []int64{orders.MaxPieces, math.MaxInt64} {
 		_, err = add(pieces)
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, store.Cursor{}, 10)
+	found, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, store.Cursor{}, 10)
 	require.NoError(t, err)
-	require.Len(t, waiting, 1)
+	require.Len(t, found, 1)
 }
 
-func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
+func TestAnUnreadableOrderIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)

@@ -13,18 +13,18 @@ import (
 
 var errLost, errRefused = errors.New("no answer"), errors.New("too old")
 
-// bank is a gateway that refunds once per key, and a payment as often as it is asked to.
+// bank is a gateway that refunds once for each key, and a payment any number of times.
 type bank struct {
 	mu       sync.Mutex
-	does     []string             // the outcome of each next order; after them all succeed
+	does     []string             // the outcomes of the next orders; later ones succeed
 	keys     map[string]string    // the status of each order, by its key
 	made     map[string]bankOrder // by its key
 	refunded map[string]int       // by payment
 	orders   int
-	forgets  bool   // a refusal is not remembered under its key
-	voids    bool   // a question about an unknown key declines it for good
+	forgets  bool   // a refusal is not stored under its key
+	voids    bool   // the reconciliation of an unknown key declines it permanently
 	rebuffs  bool   // the repetition of an order is refused
-	before   func() // if set, runs before the next order, which reaches the gateway late
+	before   func() // if set, it runs before the next order, which reaches the gateway late
 }
 
 type bankOrder struct {
@@ -40,8 +40,8 @@ func newBank(does ...string) *bank {
 }
 
 func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
-	var asked bankOrder
-	if err := json.Unmarshal(order, &asked); err != nil {
+	var ordered bankOrder
+	if err := json.Unmarshal(order, &ordered); err != nil {
 		return nil, err
 	}
 	if before := b.before; before != nil {
@@ -63,19 +63,19 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 		return nil, errLost
 	case "refuse":
 		if !b.forgets && b.keys[id] == "" {
-			b.keys[id], b.made[id] = "declined", asked
+			b.keys[id], b.made[id] = "declined", ordered
 		}
 		if b.keys[id] != "succeeded" {
 			return nil, retry.Permanent("callee_refused_422", errRefused)
 		}
 	}
-	b.made[id] = asked
+	b.made[id] = ordered
 	if b.keys[id] == "" {
 		b.keys[id] = "succeeded"
 		if does == "decline" {
 			b.keys[id] = "declined"
 		} else {
-			b.refunded[asked.PaymentID]++
+			b.refunded[ordered.PaymentID]++
 		}
 	}
 	if does == "lose" {

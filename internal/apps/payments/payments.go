@@ -1,7 +1,7 @@
 // Package payments starts payments and refunds at the payment gateway: a payment once for each key of an
-// event, a refund once for each payment. It owns the orders to the gateway, what its answers mean, and which
-// events follow. It refuses to know how the gateway is called, to retry, and to decide whether a payment is
-// due.
+// event, a refund once for each payment. It owns the orders to the gateway, the meaning of its answers, and
+// the events that follow. It does not know how the gateway is called, does not retry, and does not decide
+// whether a payment is due.
 package payments
 
 import (
@@ -16,18 +16,18 @@ import (
 	"billhook/internal/retry"
 )
 
-// MaxAnswer is how much of an answer of the gateway is read, in bytes.
+// MaxAnswer is the largest answer of the gateway that is read, in bytes.
 const MaxAnswer = 16 << 10
 
-// Gateway is one of the gateway's services. Each carries out one order per key, the CalleeKey of an event,
-// answers a repetition alike, and never carries out an order that it has declined.
+// Gateway is one of the gateway's services. Each executes one order for each key, the CalleeKey of an event,
+// gives the same answer to a repetition, and never executes an order that it has declined.
 type Gateway interface {
-	// Do sends an order, a JSON object, under a key. After an error marked retry.Permanent nothing happened
-	// and nothing will; after any other it is not known what happened.
+	// Do sends an order, a JSON object, under a key. After an error marked retry.Permanent the order is not
+	// executed, now or later; after any other the outcome is unknown.
 	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
-	// Reconcile asks what became of the order of a key. answer is what Do would have returned, if it is known.
+	// Reconcile requests the outcome of the order of a key. answer is that of Do, if the order is known.
 	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
-	// Request is the request that Do makes. It makes none.
+	// Request returns the request that Do would make.
 	Request(key string, order []byte) handler.Call
 }
 
@@ -37,7 +37,7 @@ const (
 	statusPending   = "pending"
 )
 
-// said is what is read of the gateway's answer.
+// said has the members that are read from the gateway's answer.
 type said struct {
 	PaymentID      string `json:"payment_id"`
 	SubscriptionID string `json:"subscription_id"`
@@ -47,15 +47,15 @@ type said struct {
 }
 
 // about reports whether the answer is about the order. Members that the order left out may have any value.
-func (s said) about(asked contract.Payload) bool {
-	agree := func(asked, said string) bool { return asked == "" || asked == said }
-	return agree(asked.SubscriptionID, s.SubscriptionID) && agree(asked.PaymentID, s.PaymentID) &&
-		agree(asked.Amount, s.Amount) && agree(asked.Currency, s.Currency)
+func (s said) about(ordered contract.Payload) bool {
+	agree := func(ordered, said string) bool { return ordered == "" || ordered == said }
+	return agree(ordered.SubscriptionID, s.SubscriptionID) && agree(ordered.PaymentID, s.PaymentID) &&
+		agree(ordered.Amount, s.Amount) && agree(ordered.Currency, s.Currency)
 }
 
-// read reads the gateway's answer to an order. After an error money may have moved: the next attempt asks
-// again. The error repeats nothing of the answer.
-func read(answer []byte, asked contract.Payload) (said, error) {
+// read reads the gateway's answer to an order. After an error money may have moved: the next attempt
+// reconciles. The error has no value of the answer.
+func read(answer []byte, ordered contract.Payload) (said, error) {
 	var s said
 	switch err := json.Unmarshal(answer, &s); {
 	case err != nil, s.PaymentID != "" && !pii.ID.Valid(s.PaymentID):
@@ -64,7 +64,7 @@ func read(answer []byte, asked contract.Payload) (said, error) {
 		return said{}, retry.Transient("gateway_pending", nil)
 	case s.Status != statusDeclined && (s.Status != statusSucceeded || s.PaymentID == ""):
 		return said{}, retry.Transient("gateway_answer_unclear", nil)
-	case !s.about(asked):
+	case !s.about(ordered):
 		return said{}, retry.Transient("gateway_answer_of_another_order", nil)
 	default:
 		return s, nil
@@ -77,8 +77,8 @@ const (
 	Declined = "declined" // the gateway has declined it; the subscription service is notified
 )
 
-// ActionDeclined is the action of the update about a declined payment: a receiver that reads the action alone
-// must not take it for one that was made. The payload's event_type says which payment it is.
+// ActionDeclined is the action of the update about a declined payment, which a receiver that reads only the
+// action must not mistake for a successful one. The payload's event_type has the payment's action.
 const ActionDeclined = "payment_declined"
 
 const actionRefund = "refund"
@@ -98,7 +98,7 @@ type (
 // Initiate is the handler of initial payments, renewals, upgrades and downgrades.
 func (p Payments) Initiate() handler.Leased { return p.leased(false) }
 
-// Trial is the handler of the payment that verifies a trial's card. Where it is made, it is refunded.
+// Trial is the handler of the payment that verifies a trial's card, and is refunded.
 func (p Payments) Trial() handler.Leased { return p.leased(true) }
 
 func (p Payments) leased(refunded bool) handler.Leased {
@@ -118,7 +118,7 @@ func (p Payments) leased(refunded bool) handler.Leased {
 		return effect, nil
 	}
 	order := func(event handler.Event, body envelope) ([]byte, error) {
-		// Checked before money moves: the update about it could not be delivered.
+		// Without it, the update could not be delivered after money has moved.
 		if body.Payload.SubscriptionID == "" {
 			return nil, retry.Permanent("subscription_id_missing", nil)
 		}
@@ -161,10 +161,10 @@ func (p Payments) leased(refunded bool) handler.Leased {
 	}
 }
 
-func updateOf(event handler.Event, asked envelope, s said) envelope {
+func updateOf(event handler.Event, body envelope, s said) envelope {
 	update := &contract.Envelope{
-		Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(),
-		Payload: asked.Payload,
+		Action: body.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(),
+		Payload: body.Payload,
 	}
 	if s.Status == statusDeclined {
 		update.Action = ActionDeclined

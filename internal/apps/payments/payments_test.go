@@ -29,7 +29,7 @@ var (
 	refunds = catalog.Queue{ID: "refunds", OrderingKey: []string{"payment_id"}}
 )
 
-// key is what the gateway knows the event of asked by.
+// key is the gateway's key of paymentEvent.
 var key = handler.CalleeKey("initiations", "default", "evt-1")
 
 func answerOf(payment, status string) string {
@@ -38,10 +38,10 @@ func answerOf(payment, status string) string {
 }
 
 type stubGateway struct {
-	answer, known string // known: the answer to a question; empty: it has no such order
+	answer, known string // known: the answer to Reconcile; empty: it has no such order
 	err           error
 	orders        []string
-	asked         []string
+	reconciled    []string
 }
 
 func (d *stubGateway) Do(_ context.Context, id string, order []byte) ([]byte, error) {
@@ -54,11 +54,11 @@ func (d *stubGateway) Request(id string, order []byte) handler.Call {
 }
 
 func (d *stubGateway) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
-	d.asked = append(d.asked, id)
+	d.reconciled = append(d.reconciled, id)
 	return []byte(d.known), d.known != "", d.err
 }
 
-func asked(action string, payload contract.Payload) handler.Event {
+func paymentEvent(action string, payload contract.Payload) handler.Event {
 	body := contract.Of(&contract.Envelope{
 		ID: "evt-1", Action: action, CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "story-1", Payload: payload,
 	})
@@ -96,7 +96,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
 		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
-		d, event := &stubGateway{answer: answer, known: answer}, asked(action, renewal)
+		d, event := &stubGateway{answer: answer, known: answer}, paymentEvent(action, renewal)
 		h := paymentsOf(d).Initiate()
 		effect := filetest.Must(h.Do(t.Context(), event))(t)
 		require.Equal(t, payments.Paid, effect.Result)
@@ -117,12 +117,12 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 
 		found := filetest.Must(h.Reconcile(t.Context(), event))(t)
 		require.True(t, found.Done)
-		require.Equal(t, effect, found.Effect, "a payment that is reconciled has the effect of the first attempt")
-		require.Equal(t, []string{key}, d.asked)
+		require.Equal(t, effect, found.Effect, "a reconciled payment has the effect of the first attempt")
+		require.Equal(t, []string{key}, d.reconciled)
 		plan := filetest.Must(h.Plan(t.Context(), event))(t)
 		require.Equal(t,
 			[]handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
-		require.Len(t, d.orders, 1, "a plan pays nothing")
+		require.Len(t, d.orders, 1, "a plan sends no order")
 	}
 }
 
@@ -133,7 +133,7 @@ func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	t.Parallel()
-	event := asked("trial",
+	event := paymentEvent("trial",
 		contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
 	effect, err := paymentsOf(&stubGateway{
 		answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1),
@@ -156,15 +156,15 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	requireEmitted(t, event, effect)
 }
 
-func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
+func TestADeclinedPaymentEmitsAnUpdateAndNoRefund(t *testing.T) {
 	t.Parallel()
 	for action, h := range map[string]handler.Leased{
 		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(),
 		"trial":   paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
 	} {
-		event := asked(action, renewal)
+		event := paymentEvent(action, renewal)
 		effect, err := h.Do(t.Context(), event)
-		require.NoError(t, err, "a declined card is an answer")
+		require.NoError(t, err, "a declined card is a valid answer")
 		require.Equal(t, payments.Declined, effect.Result)
 		sent := envelopes(t, effect)
 		require.Len(t, sent, 1)
@@ -178,70 +178,65 @@ func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 	t.Parallel()
 	d := &stubGateway{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
 	_, err := paymentsOf(d).Initiate().Do(t.Context(),
-		asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
+		paymentEvent("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
 	requireVerdict(t, err, retry.Permanent("subscription_id_missing", nil))
 	require.Empty(t, d.orders)
 }
 
 func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ answer, reason string }{
-		"no answer at all": {``, "gateway_answer_unreadable"},
-		"two documents":    {`{"payment_id":"p","status":"succeeded"}{}`, "gateway_answer_unreadable"},
-		"two statuses": {
-			`{"payment_id":"p","status":"declined","status":"succeeded"}`, "gateway_answer_unreadable",
+	for reason, answers := range map[string][]string{
+		"gateway_answer_unreadable": {
+			``, `["succeeded"]`, `{"payment_id":7,"status":"succeeded"}`, `{"payment_id":"p","status":"succeeded"}{}`,
+			`{"payment_id":"p","status":"declined","status":"succeeded"}`,
+			`{"payment_id":"paid by Ada","status":"succeeded"}`,
+			`{"payment_id":"` + strings.Repeat("p", 129) + `","status":"succeeded"}`,
 		},
-		"a list":             {`["succeeded"]`, "gateway_answer_unreadable"},
-		"a number for an id": {`{"payment_id":7,"status":"succeeded"}`, "gateway_answer_unreadable"},
-		"an id that is a sentence": {
-			`{"payment_id":"paid by Ada","status":"succeeded"}`, "gateway_answer_unreadable",
+		"gateway_answer_unclear": {
+			`null`, `{"status":"succeeded"}`, `{"payment_id":"p","status":"requires_action"}`,
 		},
-		"an id that is a book": {
-			`{"payment_id":"` + strings.Repeat("p", 129) + `","status":"succeeded"}`, "gateway_answer_unreadable",
-		},
-		"a payment without an id":     {`{"status":"succeeded"}`, "gateway_answer_unclear"},
-		"a status of its own":         {`{"payment_id":"p","status":"requires_action"}`, "gateway_answer_unclear"},
-		"a payment that is not there": {`null`, "gateway_answer_unclear"},
-		"what is still to come":       {`{"payment_id":"p","status":"pending"}`, "gateway_pending"},
+		"gateway_pending": {`{"payment_id":"p","status":"pending"}`},
 	} {
-		initiate := paymentsOf(&stubGateway{answer: test.answer, known: test.answer + " "}).Initiate()
-		effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
-		requireVerdict(t, err, retry.Transient(test.reason, nil))
-		require.Empty(t, effect.Emit, name)
-		found, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
-		requireVerdict(t, err, retry.Transient(test.reason, nil))
-		require.False(t, found.Done, name)
-		require.NotContains(t, err.Error(), "Ada")
+		for _, answer := range answers {
+			initiate := paymentsOf(&stubGateway{answer: answer, known: answer + " "}).Initiate()
+			effect, err := initiate.Do(t.Context(), paymentEvent("renewal", renewal))
+			requireVerdict(t, err, retry.Transient(reason, nil))
+			require.Empty(t, effect.Emit, answer)
+			found, err := initiate.Reconcile(t.Context(), paymentEvent("renewal", renewal))
+			requireVerdict(t, err, retry.Transient(reason, nil))
+			require.False(t, found.Done, answer)
+			require.NotContains(t, err.Error(), "Ada")
+		}
 	}
 }
 
-// What the gateway has under the event's key is another's order: no update says paid, and no refund takes
-// another's payment back. What became of ours is not known.
-func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
+// If the gateway has another order under the event's key, the payment is neither reported as made nor
+// refunded: its outcome is unknown.
+func TestAnAnswerOfAnotherOrderIsRetried(t *testing.T) {
 	t.Parallel()
-	asks := renewal
-	asks.PaymentID = "pay-7"
+	ordered := renewal
+	ordered.PaymentID = "pay-7"
 	for name, replaced := range map[string][2]string{
-		"its own":                    {"", ""},
-		"another subscription":       {`"sub-1"`, `"sub-2"`},
-		"no subscription":            {`"subscription_id":"sub-1",`, ``},
-		"another amount":             {"9.99", "19.99"},
-		"no amount":                  {`"amount":"9.99",`, ``},
-		"another currency":           {"EUR", "USD"},
-		"no currency":                {`"currency":"EUR",`, ``},
-		"another payment than asked": {"pay-7", "pay-8"},
+		"its own order":        {"", ""},
+		"another subscription": {`"sub-1"`, `"sub-2"`},
+		"no subscription":      {`"subscription_id":"sub-1",`, ``},
+		"another amount":       {"9.99", "19.99"},
+		"no amount":            {`"amount":"9.99",`, ``},
+		"another currency":     {"EUR", "USD"},
+		"no currency":          {`"currency":"EUR",`, ``},
+		"another payment":      {"pay-7", "pay-8"},
 	} {
 		for _, status := range []string{"succeeded", "declined"} {
 			answer := strings.Replace(answerOf("pay-7", status), replaced[0], replaced[1], 1)
 			h := paymentsOf(&stubGateway{answer: answer, known: answer}).Trial()
-			effect, err := h.Do(t.Context(), asked("trial", asks))
-			found, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
+			effect, err := h.Do(t.Context(), paymentEvent("trial", ordered))
+			found, unsettled := h.Reconcile(t.Context(), paymentEvent("trial", ordered))
 			require.Equal(t, effect, found.Effect, name)
-			require.Equal(t, name == "its own", found.Done, name)
+			require.Equal(t, name == "its own order", found.Done, name)
 			if found.Done {
 				require.NoError(t, err)
 				require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID,
-					"the update names the payment that was asked for")
+					"the update names the ordered payment")
 				continue
 			}
 			requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
@@ -251,20 +246,20 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
+func TestAPaymentThatIsUnknownToTheGatewayIsNotDone(t *testing.T) {
 	t.Parallel()
-	found, err := paymentsOf(&stubGateway{}).Initiate().Reconcile(t.Context(), asked("renewal", renewal))
+	found, err := paymentsOf(&stubGateway{}).Initiate().Reconcile(t.Context(), paymentEvent("renewal", renewal))
 	require.NoError(t, err)
 	require.False(t, found.Done, "the gateway has no such order")
 
 	lost := paymentsOf(&stubGateway{err: errLost}).Initiate()
-	require.ErrorIs(t, filetest.ErrorOf(lost.Do(t.Context(), asked("renewal", renewal))), errLost)
-	found, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
+	require.ErrorIs(t, filetest.ErrorOf(lost.Do(t.Context(), paymentEvent("renewal", renewal))), errLost)
+	found, err = lost.Reconcile(t.Context(), paymentEvent("renewal", renewal))
 	require.ErrorIs(t, err, errLost)
 	require.False(t, found.Done)
 }
 
-// At the end every message is delivered without a fault until it has an answer.
+// At the end every message is delivered without faults until it has an answer.
 func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -285,7 +280,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 			switch {
 			case err == nil:
 				require.Contains(rt, []string{"", effect.Result}, answers[id],
-					"an answer stays, until the record is gone")
+					"the answer to a message does not change")
 				answers[id] = effect.Result
 			case means.Class.Terminal():
 				if answers[id] == "" {
@@ -300,7 +295,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(rt, "deliveries") {
 			id := rapid.SampledFrom(ids).Draw(rt, "message")
 			if answers[id] != "" {
-				continue // the record has it
+				continue // its record is final
 			}
 			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0,
 				2).Draw(rt, "gateway")
@@ -338,7 +333,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 			}
 		}
 		require.Equal(rt, b.refunded, refunded,
-			"each payment was refunded for one message, and the others were answered so")
+			"each payment was refunded for one message")
 		for payment := range b.refunded {
 			found := filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(rt)
 			require.Equal(rt, payments.Refunded, found.State)

@@ -21,14 +21,14 @@ import (
 // must not be refunded a second time, however late the second request comes.
 const RefundsCollection = "refunds"
 
-// State is where a refund stands.
+// State is the state of a refund.
 type State string
 
 // The states of a refund.
 const (
-	UnderWay State = "under_way" // reserved here; the gateway's outcome is not known yet
-	Refunded State = "refunded"  // the money has gone back; final
-	Refused  State = "refused"   // the gateway has refused, and no money moved; another message may ask again
+	UnderWay State = "under_way" // reserved here; the gateway's outcome is unknown
+	Refunded State = "refunded"  // the money was returned; final
+	Refused  State = "refused"   // the gateway has refused, and no money moved; another message may request it
 )
 
 // ErrNoRefund: no refund of the payment was requested.
@@ -39,7 +39,7 @@ type Refund struct {
 	PaymentID      string `json:"payment_id" store:"payment_id,required" show:"Payment" link:"refunds"`
 	Tenant         string `json:"tenant" store:"tenant,required"`
 	SubscriptionID string `json:"subscription_id,omitempty" store:"subscription_id"`
-	// Amount is a decimal string, such as 9.99, of Currency. Without both all of the payment goes back.
+	// Amount is a decimal string, such as 9.99, of Currency. Without both the whole payment is refunded.
 	Amount   string `json:"amount,omitempty" store:"amount" show:"Amount"`
 	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
 	State    State  `json:"state" store:"state,required" show:"State"`
@@ -93,13 +93,13 @@ func RefundsOf(
 	return all, !next.IsZero(), err
 }
 
-// ListOfRefunds asks for the refunds in a state.
+// ListOfRefunds requests the refunds in a state.
 type ListOfRefunds struct {
 	State string `json:"-" query:"state" validate:"oneof=under_way refunded refused all" default:"all" help:"the state, or all"`
 	console.Page
 }
 
-// RefundOf asks for the refund of a payment.
+// RefundOf names the refund of a payment.
 type RefundOf struct {
 	console.Owned
 	Payment string `json:"-" path:"payment" validate:"required" help:"payment id"`
@@ -111,8 +111,8 @@ const RefundHandler = "refunds.initiate"
 var errOff = console.Refuse(console.Conflict, "refunds_off",
 	"No queue of refunds runs here, and so none are found by their state: list all.")
 
-// Operations are what people do with refunds: look at them. A message requests one. Where no queue of refunds
-// runs, which is off, the database has no index of their states.
+// Operations are what people do with refunds: read them. off: no queue of refunds runs, so that the database
+// has no index of their states.
 func Operations(from store.Store, off bool) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -134,7 +134,7 @@ func Operations(from store.Store, off bool) []console.Operation {
 	}
 }
 
-// AlreadyRefunded is the result of a message that requests the refund that another one has got.
+// AlreadyRefunded is the result of a message that requests the same refund as an earlier one.
 const AlreadyRefunded = "already_refunded"
 
 // Refunds refunds payments: it reserves the refund here, has the gateway make it, and confirms it or rolls it
@@ -159,8 +159,8 @@ type order struct {
 }
 
 // Leased is the handler of refunds. A second request for a refunded payment ends with AlreadyRefunded if it
-// asks for the same, else as a dead letter. While another message's refund of the payment is under way, it
-// waits.
+// is for the same amount, else as a dead letter. While the payment's refund for another message is under way,
+// it waits.
 func (r Refunds) Leased() handler.Leased {
 	return handler.Leased{
 		Plan: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Plan, error) {
@@ -172,7 +172,7 @@ func (r Refunds) Leased() handler.Leased {
 			if err != nil {
 				return handler.Plan{}, err
 			}
-			call := a.Gateway.Request(event.CalleeKey(), a.order())
+			call := a.Gateway.Request(event.CalleeKey(), a.text())
 			return handler.Plan{Writes: writes, Calls: []handler.Call{call}}, nil
 		}),
 		Do: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Effect, error) {
@@ -198,24 +198,24 @@ type attempt struct {
 
 	event handler.Event
 	body  envelope
-	asked contract.Payload // of body
+	order contract.Payload // of body
 }
 
-// order is the order's JSON. All of it was decoded from JSON, so it can be encoded.
-func (a attempt) order() []byte {
+// text is the order's JSON. All of it was decoded from JSON, so that it can be encoded.
+func (a attempt) text() []byte {
 	text, _ := json.Marshal(order{
-		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.asked.PaymentID,
-		a.asked.SubscriptionID, a.body.CorrelationID, a.asked.Amount, a.asked.Currency,
+		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.order.PaymentID,
+		a.order.SubscriptionID, a.body.CorrelationID, a.order.Amount, a.order.Currency,
 	})
 	return text
 }
 
-// begin reads the refund that there is; result is not empty where nothing is left to do.
+// begin reads the refund; result is not empty where nothing is left to do.
 func (r Refunds) begin(
 	ctx context.Context, event handler.Event, body envelope,
 ) (a attempt, there Refund, result string, err error) {
 	a = attempt{r, event, body, body.Payload}
-	if !pii.ID.Valid(a.asked.PaymentID) {
+	if !pii.ID.Valid(a.order.PaymentID) {
 		return a, there, "", retry.Permanent("payment_id_missing", nil)
 	}
 	doc, err := store.Find(ctx, r.Store, a.key())
@@ -228,7 +228,7 @@ func (r Refunds) begin(
 	return a, there, result, err
 }
 
-// found reads the document of a payment's refund; the state is empty where there is none.
+// found reads the document of a payment's refund; without one the state is empty.
 func found(doc store.Document) (there Refund, err error) {
 	if doc.Version == 0 {
 		return there, nil
@@ -239,15 +239,15 @@ func found(doc store.Document) (there Refund, err error) {
 	return there, nil
 }
 
-func (a attempt) key() store.Key { return refundKey(a.event.Tenant, a.asked.PaymentID) }
+func (a attempt) key() store.Key { return refundKey(a.event.Tenant, a.order.PaymentID) }
 
 func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
 
-// outcome is a result or a refusal where the refund leaves the message nothing to do.
+// outcome is a result or an error where nothing is left to do for the message.
 func (a attempt) outcome(there Refund) (result string, err error) {
-	own, same := there.of(a.event), there.Amount == a.asked.Amount && there.Currency == a.asked.Currency
+	own, same := there.of(a.event), there.Amount == a.order.Amount && there.Currency == a.order.Currency
 	switch {
-	case own && there.State == Refused: // the gateway has refused this message's key for good
+	case own && there.State == Refused: // the gateway never executes a refused key
 		return "", retry.Permanent(there.Reason, nil)
 	case own && there.State == Refunded:
 		return string(Refunded), nil
@@ -259,27 +259,26 @@ func (a attempt) outcome(there Refund) (result string, err error) {
 	return "", nil
 }
 
-// reserving are the writes that reserve the refund; none, where this message has reserved it. Of two messages
-// about one payment, one gets the reservation.
+// reserving are the writes that reserve the refund; none where this message has reserved it already. Only one
+// of two messages about a payment gets the reservation.
 func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	switch {
 	case there.State == UnderWay && there.of(a.event):
 		return nil, nil
-	// another message's; it may still be refused
 	case there.State == UnderWay:
 		return nil, retry.Missing("refund_under_way", nil)
 	}
 	return []store.Write{Refund{
-		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
-		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
+		PaymentID: a.order.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.order.SubscriptionID,
+		Amount: a.order.Amount, Currency: a.order.Currency, State: UnderWay,
 		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: a.Now(), version: there.version,
 	}.write()}, nil
 }
 
-// do reserves the refund, has the gateway make it, and settles it. After a crash between two steps another
-// attempt completes them: only a refusal rolls back, and the gateway is asked once more before that.
+// do reserves the refund, requests it at the gateway, and settles it. After a crash between two steps another
+// attempt completes them. Only a refusal rolls back, after one more reconciliation.
 func (a attempt) do(ctx context.Context) (result string, err error) {
-	found := false // by an earlier attempt, or another worker, which may have asked the gateway
+	found := false // an earlier attempt or another worker has reserved it, and may have requested it
 	err = a.update(ctx, func(there Refund) (writes []store.Write, err error) {
 		if result, err = a.outcome(there); err != nil || result != "" {
 			return nil, err
@@ -304,7 +303,7 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if verdict.Class != retry.Rejected {
 		return "", refusal
 	}
-	// The refused request may repeat one that got through, of this worker or of another.
+	// The refused request may repeat a successful one, of this worker or of another.
 	if result, done, err := a.find(ctx); err != nil || done {
 		return result, err
 	}
@@ -312,30 +311,30 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if err == nil || retry.Decide(err) != verdict {
 		return result, err
 	}
-	return "", refusal // which says more than the stored reason
+	return "", refusal // which has more detail than the stored reason
 }
 
-// request asks the gateway for the refund. After an error marked retry.Permanent nothing happened there and
-// nothing will; after any other the outcome is unknown.
+// request requests the refund at the gateway. After an error marked retry.Permanent it is not made, now or
+// later; after any other the outcome is unknown.
 func (a attempt) request(ctx context.Context) error {
-	answer, err := a.Gateway.Do(ctx, a.event.CalleeKey(), a.order())
+	answer, err := a.Gateway.Do(ctx, a.event.CalleeKey(), a.text())
 	if err != nil {
 		return err
 	}
-	s, err := read(answer, a.asked)
+	s, err := read(answer, a.order)
 	if err == nil && s.Status == statusDeclined {
 		err = retry.Permanent("refund_declined", nil)
 	}
 	return err
 }
 
-// find asks the gateway for the outcome of the request, and confirms the refund here if it was made.
+// find reads the outcome of the request from the gateway, and confirms the refund here if it was made.
 func (a attempt) find(ctx context.Context) (string, bool, error) {
 	answer, known, err := a.Gateway.Reconcile(ctx, a.event.CalleeKey())
 	if err != nil || !known {
 		return "", false, err
 	}
-	s, err := read(answer, a.asked)
+	s, err := read(answer, a.order)
 	if err != nil || s.Status != statusSucceeded {
 		return "", false, err
 	}
@@ -343,7 +342,8 @@ func (a attempt) find(ctx context.Context) (string, bool, error) {
 	return result, err == nil, err
 }
 
-// settle confirms the refund, or rolls it back with a reason. What another worker has settled stays.
+// settle confirms the refund, or rolls it back with a reason. It does not change one that another worker has
+// settled.
 func (a attempt) settle(ctx context.Context, to State, reason string) (result string, err error) {
 	var outcome error
 	err = a.update(ctx, func(there Refund) (writes []store.Write, _ error) {
@@ -353,7 +353,7 @@ func (a attempt) settle(ctx context.Context, to State, reason string) (result st
 		case to == Refunded && (!own || there.State == Refused):
 			return nil, retry.Permanent("two_phase_disagreement",
 				errors.New("payments: refunded there after it was refused there and rolled back here"))
-		case !own: // a worker rolled this one back, and another message has reserved it since
+		case !own: // another worker rolled it back, and another message has reserved it since
 			return nil, retry.Permanent(reason, nil)
 		case there.State == UnderWay:
 			there.State, there.Reason, there.SettledAt = to, reason, a.Now()

@@ -33,7 +33,7 @@ func refundOf(id, payment, amount string) handler.Event {
 }
 
 func in(currency string, event handler.Event) handler.Event {
-	envelope, _ := contract.As[*contract.Envelope](event.Body) // it is one
+	envelope, _ := contract.As[*contract.Envelope](event.Body)
 	envelope.Payload.Currency = currency
 	return event
 }
@@ -54,7 +54,7 @@ func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	return filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(t)
 }
 
-func TestAPaymentIsRefundedOnceHoweverManyMessagesRequestIt(t *testing.T) {
+func TestAPaymentIsRefundedOnceForAnyNumberOfMessages(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank()
 	h := refunding(db, b)
@@ -91,11 +91,11 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesRequestIt(t *testing.T) {
 	queue.Queue, tenant.Tenant = "another", "another"
 	for event, want := range map[*handler.Event]string{&queue: "already_refunded", &tenant: "refunded"} {
 		effect := filetest.Must(deliver(t.Context(), h, *event))(t)
-		require.Equal(t, want, effect.Result, "queues share no ids, and tenants no payments")
+		require.Equal(t, want, effect.Result, "events differ by queue, and payments by tenant")
 	}
 }
 
-func TestARefundIsShownAtEachOfItsSteps(t *testing.T) {
+func TestARefundIsReadInEachOfItsStates(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail", "decline")
 	h := refunding(db, b)
@@ -104,7 +104,7 @@ func TestARefundIsShownAtEachOfItsSteps(t *testing.T) {
 		require.ErrorIs(t, err, payments.ErrNoRefund)
 	}
 	first := refundOf("r-1", "pay-1", "")
-	// A refused refund has not happened, so another message may request it again; the same one may not.
+	// Another message may request a refused refund again, but not the same one.
 	for _, step := range []struct {
 		event  handler.Event
 		result string
@@ -133,7 +133,7 @@ func TestARefundIsShownAtEachOfItsSteps(t *testing.T) {
 	}
 }
 
-func TestTheStoredAmountOfARefundCounts(t *testing.T) {
+func TestARefundKeepsItsStoredAmount(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail")
 	h := refunding(db, b)
@@ -150,16 +150,16 @@ func TestTheStoredAmountOfARefundCounts(t *testing.T) {
 		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
 	}
 	_, err := deliver(t.Context(), h, refundOf("r-2", "pay-1", "5.00"))
-	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, whatever its amount
-	require.Equal(t, 1, b.orders, "the gateway is not asked for another amount")
+	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, with any amount
+	require.Equal(t, 1, b.orders, "another amount is not requested at the gateway")
 	require.NoError(t, filetest.ErrorOf(deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))))
 	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
-// A worker of r-1 reaches the gateway only after another worker's r-1 was refused, and while the outcome of
-// r-2, which has the refund, is unknown.
-func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
+// A worker's request for r-1 reaches the gateway after another worker's request for it was refused, and while
+// the outcome of r-2, which has the reservation, is unknown.
+func TestALateAnswerToOneMessageDoesNotChangeTheRefundOfAnother(t *testing.T) {
 	t.Parallel()
 	for reason, forgets := range map[string]bool{"refund_declined": false, "two_phase_disagreement": true} {
 		m, late := newMemory(), newBank("refuse", "lose")
@@ -168,7 +168,7 @@ func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 		late.before = func() {
 			_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 			requireVerdict(t, err, retry.Permanent("callee_refused_422", nil))
-			require.ErrorIs(t, err, errRefused, "it says more than the stored reason")
+			require.ErrorIs(t, err, errRefused, "it has more detail than the stored reason")
 			require.ErrorIs(t, filetest.ErrorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", ""))), errLost)
 		}
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
@@ -210,9 +210,9 @@ func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 }
 
 // The store refuses each of the three commits.
-func TestACommitThatAlwaysFailsSaysWhy(t *testing.T) {
+func TestARepeatedlyFailedCommitHasAReason(t *testing.T) {
 	t.Parallel()
-	for want, befalls := range map[error]func(m *memory) error{
+	for want, fail := range map[error]func(m *memory) error{
 		retry.Busy("contention", nil):          func(*memory) error { return store.ErrStale },
 		retry.Outage("store_unavailable", nil): func(*memory) error { return errLost },
 		retry.Permanent("effect_invalid", nil): func(*memory) error { return store.ErrInvalid },
@@ -225,14 +225,14 @@ func TestACommitThatAlwaysFailsSaysWhy(t *testing.T) {
 			"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline"),
 		} {
 			if step == "reserve" && retry.Decide(want).Reason == "refund_lost" {
-				continue // there is none yet
+				continue // there is no reservation yet
 			}
 			m := newMemory()
 			m.onCommit = func() error {
 				if step != "reserve" && m.state() == "" {
 					return nil
 				}
-				return befalls(m)
+				return fail(m)
 			}
 			_, err := refunding(m, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
 			require.Equal(t, retry.Decide(want), retry.Decide(err), step)
@@ -261,25 +261,25 @@ func TestAnUnknownOutcomeKeepsTheReservationAndRepeatsTheSameOrder(t *testing.T)
 		_, err := refunding(m, d).Do(t.Context(), event)
 		require.Equal(t, unknown, err)
 		require.Equal(t, "under_way", m.state())
-		require.Empty(t, d.asked, "a first attempt has no order to ask about")
+		require.Empty(t, d.reconciled, "a first attempt has no order to reconcile")
 		d.err = nil
 		require.Error(t, filetest.ErrorOf(refunding(m, d).Do(t.Context(), again(event))))
 		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() +
 			`","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1",` +
 			`"subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 		require.Equal(t, []string{order, order}, d.orders)
-		require.Equal(t, []string{event.CalleeKey()}, d.asked,
-			"a further one asks for the outcome before it repeats the order")
+		require.Equal(t, []string{event.CalleeKey()}, d.reconciled,
+			"a further one reconciles before it repeats the order")
 	}
 }
 
-func TestAnUnreadableDocumentIsRetriedAndNotTakenForAbsent(t *testing.T) {
+func TestAnUnreadableDocumentIsRetriedAndNotTreatedAsAbsent(t *testing.T) {
 	t.Parallel()
 	want := retry.Transient("refund_unreadable", nil)
 	for name, change := range map[string]func(fields map[string]any){
-		"an unknown state":      func(f map[string]any) { f["state"] = "gone" },
-		"a refund for no event": func(f map[string]any) { delete(f, "event_id") },
-		"no field of a refund":  func(f map[string]any) { clear(f) },
+		"an unknown state": func(f map[string]any) { f["state"] = "gone" },
+		"no event":         func(f map[string]any) { delete(f, "event_id") },
+		"no fields":        func(f map[string]any) { clear(f) },
 	} {
 		m, b := newMemory(), newBank("decline")
 		h, event := refunding(m, b), refundOf("r-1", "pay-1", "")
@@ -301,11 +301,11 @@ func TestAPlanHasTheReservationAndTheRequest(t *testing.T) {
 	fresh := filetest.Must(h.Plan(t.Context(), event))(t)
 	require.Len(t, fresh.Writes, 1, "the reservation")
 	require.Equal(t, []string{"gateway", event.CalleeKey()}, []string{fresh.Calls[0].Target, fresh.Calls[0].ID})
-	require.Empty(t, m.docs, "a plan does nothing")
+	require.Empty(t, m.docs, "a plan writes nothing")
 
 	require.ErrorIs(t, filetest.ErrorOf(h.Do(t.Context(), event)), errLost)
 	reserved := filetest.Must(h.Plan(t.Context(), event))(t)
-	require.Equal(t, handler.Plan{Calls: fresh.Calls}, reserved, "it is reserved already")
+	require.Equal(t, handler.Plan{Calls: fresh.Calls}, reserved, "the refund is reserved already")
 	_, err := h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
 	requireVerdict(t, err, retry.Missing("refund_under_way", nil))
 
@@ -313,5 +313,6 @@ func TestAPlanHasTheReservationAndTheRequest(t *testing.T) {
 	requireVerdict(t, filetest.ErrorOf(h.Plan(t.Context(), event)), retry.Permanent("refund_declined", nil))
 	require.NoError(t, filetest.ErrorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", "9.99"))))
 	done := filetest.Must(h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99")))(t)
-	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, done, "it is done already")
+	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, done,
+		"the refund is made already")
 }

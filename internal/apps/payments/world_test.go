@@ -24,11 +24,11 @@ const (
 	lostAfter        // the caller gets no answer, and the step happened
 	diedBefore       // the worker is killed before the step
 	diedAfter        // the worker is killed after the step
-	resent           // a commit happens, its answer is lost, and the client library sends it again
-	late             // a request to the gateway times out, and arrives there some time later
+	resent           // a commit is made, its answer is lost, and the client library repeats it
+	late             // a request to the gateway times out, and arrives there later
 )
 
-// For a read, a death ends the attempt as an error does.
+// At a read, a death of the worker ends the attempt as an error does.
 var everything = map[string][]fault{
 	"read":    {none, lostBefore},
 	"find":    {none, lostBefore, lostAfter, diedBefore, diedAfter},
@@ -36,17 +36,16 @@ var everything = map[string][]fault{
 	"request": {none, lostBefore, lostAfter, diedBefore, diedAfter, late},
 }
 
-// heldUp has the faults of steps that happen: for another worker, one that dies before its step is a slow
-// one.
+// heldUp has the faults of steps that happen: to another worker, one that dies before its step seems slow.
 var heldUp = map[string][]fault{
 	"read": {none}, "find": {none}, "commit": {none, lostAfter, resent}, "request": {none, lostAfter, late},
 }
 
 var banks = map[string]func() *bank{
-	"agrees, and answers a repetition alike": func() *bank { return newBank() },
-	"agrees, and refuses a repetition":       func() *bank { b := newBank(); b.rebuffs = true; return b },
-	"declines for good":                      func() *bank { return newBank("decline") },
-	"refuses one and takes the next, unless asked between": func() *bank {
+	"agrees, and repeats its answer":   func() *bank { return newBank() },
+	"agrees, and refuses a repetition": func() *bank { b := newBank(); b.rebuffs = true; return b },
+	"declines permanently":             func() *bank { return newBank("decline") },
+	"refuses one and accepts the next, unless reconciled between": func() *bank {
 		b := newBank("refuse")
 		b.forgets, b.voids = true, true
 		return b
@@ -94,13 +93,13 @@ func (m *memory) state() string {
 	return state
 }
 
-// worker is one delivery of the event, stopped before every step; it is its own store and gateway.
+// worker is one delivery of the event, which stops before every step; it is its own store and gateway.
 type worker struct {
 	w      *world
 	pause  func(string) bool
 	resume func() (string, bool)
 	stop   func()
-	next   string // the step that it stands before
+	next   string // the next step
 	fault  fault
 	dead   bool
 	effect handler.Effect
@@ -133,9 +132,9 @@ func (a *worker) step(name string, do func() error) error {
 }
 
 func (a *worker) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
-	// The race detector remembers the goroutines of all histories: in short a worker is not stopped before a
-	// read that cannot fail.
-	if testing.Short() && len(a.w.befalls["read"]) < 2 {
+	// The race detector keeps the goroutines of all histories: with -short a worker does not stop before a read
+	// that cannot fail.
+	if testing.Short() && len(a.w.faults["read"]) < 2 {
 		return a.w.memory.Get(ctx, key)
 	}
 	return doc, a.step("read", func() (err error) {
@@ -176,10 +175,10 @@ type world struct {
 	memory     *memory
 	bank       *bank
 	together   int                // how many workers may run at once
-	deliveries int                // how many there are before the last ones, which have no faults
+	deliveries int                // how many deliveries precede the last ones, which have no faults
 	reconciles bool               // whether a repeated attempt calls Reconcile first
-	budget     int                // how many faults there may be
-	befalls    map[string][]fault // the faults of each step
+	budget     int                // the largest number of faults
+	faults     map[string][]fault // the faults of each step
 
 	delivered int
 	inFlight  []func() error
@@ -194,11 +193,11 @@ func (w *world) run(pick func(n int) int) error {
 		}
 	}()
 	for {
-		var ways []func()
+		var steps []func()
 		for i, a := range active {
-			ways = append(ways, func() {
+			steps = append(steps, func() {
 				if w.budget > 0 {
-					kinds := w.befalls[a.next]
+					kinds := w.faults[a.next]
 					if a.fault = kinds[pick(len(kinds))]; a.fault != none {
 						w.budget--
 					}
@@ -210,15 +209,15 @@ func (w *world) run(pick func(n int) int) error {
 			})
 		}
 		if w.delivered < w.deliveries && len(active) < w.together && !w.answered() {
-			ways = append(ways, func() { active = append(active, w.deliver()) })
+			steps = append(steps, func() { active = append(active, w.deliver()) })
 		}
-		if len(ways) == 0 {
+		if len(steps) == 0 {
 			break
 		}
 		if len(w.inFlight) > 0 {
-			ways = append(ways, w.arrive)
+			steps = append(steps, w.arrive)
 		}
-		ways[pick(len(ways))]()
+		steps[pick(len(steps))]()
 		if err := w.always(); err != nil {
 			return err
 		}
@@ -240,7 +239,7 @@ func (w *world) run(pick func(n int) int) error {
 
 func final(err error) bool { return err != nil && retry.Decide(err).Class.Terminal() }
 
-// answered reports whether a worker has a final answer: the message is not delivered again.
+// answered reports whether a worker has a final answer, so that the message is not delivered again.
 func (w *world) answered() bool {
 	ended := func(a *worker) bool { return !a.dead && (a.err == nil || final(a.err)) }
 	return slices.ContainsFunc(w.answers, ended)
@@ -269,11 +268,11 @@ func (w *world) deliver() *worker {
 func (w *world) always() error {
 	switch at, done := w.memory.state(), w.bank.refunded["pay-1"]; {
 	case at == "" && (done > 0 || len(w.inFlight) > 0):
-		return errors.New("requested there before the reservation here")
+		return errors.New("requested at the gateway before it was reserved")
 	case at == "refunded" && done == 0:
-		return errors.New("confirmed here, and not made there")
+		return errors.New("confirmed, but not made at the gateway")
 	case done > 1:
-		return errors.New("made twice there")
+		return errors.New("made twice at the gateway")
 	}
 	return nil
 }
@@ -287,20 +286,20 @@ func (w *world) inTheEnd() error {
 		settled = "refunded"
 	}
 	if at := w.memory.state(); at != settled {
-		return fmt.Errorf("%s here, while %s there", at, settled)
+		return fmt.Errorf("%s here, but %s at the gateway", at, settled)
 	}
 	for i, a := range w.answers {
 		reason := retry.Decide(a.err).Reason
 		switch {
 		case a.dead:
 		case a.err == nil && (a.effect.Result != "refunded" || !done):
-			return fmt.Errorf("delivery %d answers %q, while %s", i+1, a.effect.Result, settled)
+			return fmt.Errorf("delivery %d answers %q, but it is %s", i+1, a.effect.Result, settled)
 		case final(a.err) && (done || (reason != "refund_declined" && reason != "callee_refused_422")):
-			return fmt.Errorf("delivery %d answers %w, while %s", i+1, a.err, settled)
+			return fmt.Errorf("delivery %d answers %w, but it is %s", i+1, a.err, settled)
 		}
 	}
 	if !w.answered() {
-		return errors.New("two deliveries without faults did not settle it")
+		return errors.New("not settled after two deliveries without faults")
 	}
 	return nil
 }
@@ -340,20 +339,22 @@ func everyHistory(t *testing.T, begin func() *world, see func(w *world, err erro
 	t.Log(runs, "histories")
 }
 
-// Up to two steps of three deliveries fail; the steps of two workers come in every order, while one of them
-// seems to fail.
+// Up to two steps of three deliveries fail; or two workers make their steps in every order, and one seems to
+// fail.
 func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	t.Parallel()
 	for name, open := range banks {
 		for kind, begin := range map[string]func() world{
 			"reconciles": func() world {
-				return world{together: 1, deliveries: 3, budget: 2, befalls: everything, reconciles: true}
+				return world{together: 1, deliveries: 3, budget: 2, faults: everything, reconciles: true}
 			},
-			"does not": func() world { return world{together: 1, deliveries: 3, budget: 2, befalls: everything} },
+			"does not reconcile": func() world {
+				return world{together: 1, deliveries: 3, budget: 2, faults: everything}
+			},
 			"with two workers": func() world {
-				return world{together: 2, deliveries: 2, budget: 1, befalls: heldUp}
+				return world{together: 2, deliveries: 2, budget: 1, faults: heldUp}
 			},
-			"step by step": func() world { return world{together: 2, deliveries: 2, befalls: everything} },
+			"step by step": func() world { return world{together: 2, deliveries: 2, faults: everything} },
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
@@ -371,26 +372,26 @@ func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	}
 }
 
-// The test above can fail: a gateway that forgets its refusals disagrees with us.
+// It shows that the test above can fail.
 func TestAGatewayThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 	t.Parallel()
-	parted, said := 0, 0
+	failed, reported := 0, 0
 	everyHistory(t, func() *world {
 		b := newBank("refuse")
 		b.forgets = true
 		return &world{memory: newMemory(), bank: b, together: 2, deliveries: 2}
 	}, func(w *world, err error, _ []int) {
 		if err != nil {
-			require.NoError(t, w.always(), "whatever happens there, nothing happens twice here")
-			parted++
+			require.NoError(t, w.always(), "nothing happens twice")
+			failed++
 		}
 		for _, a := range w.answers {
 			if retry.Decide(a.err).Reason == "two_phase_disagreement" {
 				require.True(t, final(a.err))
-				said++
+				reported++
 			}
 		}
 	})
-	require.Positive(t, parted)
-	require.Positive(t, said)
+	require.Positive(t, failed)
+	require.Positive(t, reported)
 }

@@ -1,6 +1,6 @@
-// Package products owns the points that each product is worth. A document overrides the catalog's product of
-// its id, or retires it. The package owns the audited changes, and the short cache for reads. Where the store
-// does not answer, a product is not known, whatever the catalog says.
+// Package products owns the points of each product. A document overrides the catalog's product of its id, or
+// retires it. The package owns the audited changes, and the short cache for reads. While the store does not
+// answer, no product is known, even if the catalog has it.
 package products
 
 import (
@@ -22,10 +22,10 @@ import (
 // Collection holds a document for each product of a tenant that was set or retired.
 const Collection = "products"
 
-// Kind is what the audit calls the subject of a change.
+// Kind is the audit's kind of subject for products.
 const Kind = "product"
 
-// The errors. Any other is the store's, and leaves it open whether a change was made.
+// The errors. After any other, which is the store's, a change may have been made.
 var (
 	ErrUnknown = console.Refuse(console.Absent, "product_unknown",
 		"Neither the catalog nor the store has a product of that id.")
@@ -51,13 +51,13 @@ const (
 type Product struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	ID     string `json:"id" store:"product_id,required" show:"Product" link:"products"`
-	// Points are what one piece is worth; of a retired product, what it was worth.
+	// Points are those of one piece; of a retired product, those that it had.
 	Points int64  `json:"points" store:"points" show:"Points"`
 	State  State  `json:"state" store:"state" show:"State"`
 	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
 	Since   time.Time     `json:"since,omitzero" store:"since" show:"Since"`
-	Version store.Version `json:"version"` // that of the record, which a change may expect; 0: there is none
+	Version store.Version `json:"version"` // which a change may require; 0: there is no document
 }
 
 // Key is the key of the document of a tenant's product.
@@ -83,7 +83,7 @@ func Read(doc store.Document) (Product, error) {
 	return p, nil
 }
 
-// declared are the catalog's products, which each tenant begins with.
+// declared are the catalog's products, which all tenants have at first.
 type declared = map[string]catalog.Product
 
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or the store's.
@@ -95,11 +95,11 @@ func look(ctx context.Context, from store.Getter, start declared, tenant, id str
 	if err != nil {
 		return Product{}, fmt.Errorf("products: %w", err)
 	}
-	return standing(doc, start, tenant, id)
+	return current(doc, start, tenant, id)
 }
 
-// standing is a product by its document, else by the catalog.
-func standing(doc store.Document, start declared, tenant, id string) (Product, error) {
+// current is a product by its document, else by the catalog.
+func current(doc store.Document, start declared, tenant, id string) (Product, error) {
 	if doc.Version != 0 {
 		return Read(doc)
 	}
@@ -113,7 +113,7 @@ func fromCatalog(tenant, id string, p catalog.Product) Product {
 	return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
 }
 
-// Editor shows products and changes them. Every field but Changed is required.
+// Editor reads and changes products. Every field but Changed is required.
 type Editor struct {
 	Store   store.Store
 	Start   map[string]catalog.Product // the catalog's
@@ -122,8 +122,8 @@ type Editor struct {
 	Changed func(tenant, id string) // is called after each committed change
 }
 
-// Get returns a tenant's product, a retired one too, past every cache. The error is ErrUnknown, ErrBroken, or
-// the store's.
+// Get returns a tenant's product, even a retired one, past every cache. The error is ErrUnknown, ErrBroken,
+// or the store's.
 func (ed *Editor) Get(ctx context.Context, tenant, id string) (Product, error) {
 	return look(ctx, ed.Store, ed.Start, tenant, id)
 }
@@ -142,7 +142,7 @@ func (ed *Editor) List(
 	}
 	found := map[string]Product{}
 	for id, p := range ed.Start {
-		// Ids behind the last document of a full page belong to the next page.
+		// Ids after the last document of a full page belong to the next page.
 		if id > after.ID && (stored.Next.IsZero() || store.Path(tenant, id) <= stored.Next.ID) {
 			found[id] = fromCatalog(tenant, id, p)
 		}
@@ -166,13 +166,13 @@ func (ed *Editor) List(
 	return page, next, nil
 }
 
-// Set adds a product, or changes its points, from now on. The error is as of audit.Change.Update.
+// Set adds a product, or changes its points. The error is as of audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
 	set := func(Product) (int64, State, error) { return in.Points, Active, nil }
 	return ed.change(ctx, in.ProductOf, "set", in.By(by), set)
 }
 
-// Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
+// Retire makes a product unknown. The error is as of Set, or ErrUnknown.
 func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
 	return ed.change(ctx, in.ProductOf, "retire", in.By(by), func(before Product) (int64, State, error) {
 		if before.State == "" {
@@ -187,14 +187,14 @@ func (ed *Editor) change(
 ) (p Product, err error) {
 	now, tenant, id := ed.Now().UTC().Truncate(time.Microsecond), in.Tenant, in.ID
 	decide := func(doc store.Document) (made audit.Made, err error) {
-		before, _ := standing(doc, ed.Start, tenant, id) // an unreadable product can be set
+		before, _ := current(doc, ed.Start, tenant, id) // an unreadable product can be set
 		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
 		p = before
 		if after.Points, after.State, err = next(before); err != nil {
 			return made, err
 		}
 		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
-			return made, nil // perhaps by a commit of ours whose answer was lost
+			return made, nil // perhaps after an own commit whose answer was lost
 		}
 		p = after
 		made = audit.Made{Action: action, Before: before.side(), After: after.side(), Version: &p.Version}
@@ -213,14 +213,14 @@ func (ed *Editor) change(
 }
 
 const (
-	// RememberedFor is how long a value is cached, and so how late another process notices a change.
+	// RememberedFor is how long a value is cached, so that another process notices a change that late.
 	RememberedFor = 30 * time.Second
 	maxRemembered = 10_000
 	readTime      = 5 * time.Second // bounds one read, which callers share
 )
 
-// Reader reads the points of products through a cache of known ones: an unknown one may just have been set. A
-// value that is too old is not used, even if the store does not answer. Safe for concurrent use.
+// Reader reads the points of products, and caches those of known ones. It uses no expired value, even if the
+// store does not answer. It is safe for concurrent use.
 type Reader struct {
 	store store.Getter
 	start declared
@@ -250,22 +250,22 @@ func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, k
 	return points, err == nil, err
 }
 
-// Forget has the next Points of a tenant's product read the store.
+// Forget removes a tenant's product from the cache.
 func (r *Reader) Forget(tenant, id string) { r.known.Forget(Key(tenant, id).ID) }
 
-// ProductOf asks for a product.
+// ProductOf names a product.
 type ProductOf struct {
 	console.Owned
 	ID string `json:"-" path:"id" validate:"required" help:"product id"`
 }
 
-// RetireProduct makes a product unknown from now on.
+// RetireProduct makes a product unknown.
 type RetireProduct struct {
 	ProductOf
 	console.Edit
 }
 
-// SetProduct is what a product is worth from now on.
+// SetProduct sets the points of a product.
 type SetProduct struct {
 	ProductOf
 	Points int64 `json:"points" validate:"required,min=1,max=1000000000" help:"the points of one piece, from 1"`

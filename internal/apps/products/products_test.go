@@ -80,13 +80,13 @@ func (s *shop) changes(t *testing.T, id string) []audit.Entry {
 		s.faults))(t)
 }
 
-func TestAProductIsOfTheCatalogUntilItIsSetAndTheAuditHasWhatItWas(t *testing.T) {
+func TestAProductIsTheCatalogsUntilItIsSetAndChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	side := func(p products.Product) map[string]any {
 		return map[string]any{"points": p.Points, "state": string(p.State), "origin": p.Origin}
 	}
-	stands := products.Product{
+	want := products.Product{
 		Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog,
 	}
 	for _, step := range []struct {
@@ -98,18 +98,18 @@ func TestAProductIsOfTheCatalogUntilItIsSetAndTheAuditHasWhatItWas(t *testing.T)
 		{retired, 300, products.Retired},
 		{250, 250, products.Active},
 	} {
-		if before := stands; step.set != 0 {
+		if before := want; step.set != 0 {
 			s.wait(time.Minute)
 			s.set(t, "hat", step.set)
-			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state,
+			want.Points, want.State, want.Origin, want.Since = step.points, step.state,
 				products.FromStore, s.Now()
 			change := s.changes(t, "hat")[0]
-			require.Equal(t, []map[string]any{side(before), side(stands)},
+			require.Equal(t, []map[string]any{side(before), side(want)},
 				[]map[string]any{change.Before, change.After})
 		}
 		got := filetest.Must(s.Get(t.Context(), tenant, "hat"))(t)
-		stands.Version = got.Version
-		require.Equal(t, stands, got)
+		want.Version = got.Version
+		require.Equal(t, want, got)
 	}
 	require.Len(t, s.changes(t, "hat"), 3)
 	s.set(t, "new", 1)
@@ -121,7 +121,7 @@ func TestAProductIsOfTheCatalogUntilItIsSetAndTheAuditHasWhatItWas(t *testing.T)
 	}
 }
 
-func TestTheEndOfAProductThatIsNoneWritesNothing(t *testing.T) {
+func TestRetiringAnUnknownProductWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	_, err := s.change("odd", retired)
@@ -131,14 +131,14 @@ func TestTheEndOfAProductThatIsNoneWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
+func TestAnUnreadableProductCanBeSet(t *testing.T) {
 	t.Parallel()
 	for name, fields := range map[string]map[string]any{
-		"points of nothing":    {"points": int64(0), "state": "active", "since": noon},
-		"points that are text": {"points": "10", "state": "active", "since": noon},
-		"no state":             {"points": int64(1), "since": noon},
-		"another state":        {"points": int64(1), "state": "halted", "since": noon},
-		"no time":              {"points": int64(1), "state": "active"},
+		"0 points":         {"points": int64(0), "state": "active", "since": noon},
+		"a text as points": {"points": "10", "state": "active", "since": noon},
+		"no state":         {"points": int64(1), "since": noon},
+		"another state":    {"points": int64(1), "state": "halted", "since": noon},
+		"no time":          {"points": int64(1), "state": "active"},
 	} {
 		s := open(t)
 		fields["tenant"], fields["product_id"] = tenant, "hat"
@@ -146,7 +146,7 @@ func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 		_, err := s.Get(t.Context(), tenant, "hat")
 		require.ErrorIs(t, err, products.ErrBroken, name)
 		_, known, err := s.reader.Points(t.Context(), tenant, "hat")
-		require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")
+		require.ErrorIs(t, err, products.ErrBroken, "the catalog's product does not replace it")
 		require.False(t, known, name)
 		_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 10)
 		require.ErrorIs(t, err, products.ErrBroken, name)
@@ -169,8 +169,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
 		for after := (store.Cursor{}); ; {
-			page, next, err := s.List(t.Context(), tenant, after, limit)
-			require.NoError(t, err)
+			page, next := filetest.Both(s.List(t.Context(), tenant, after, limit))(t)
 			require.LessOrEqual(t, len(page), limit)
 			for _, p := range page {
 				got = append(got, fmt.Sprint(p.ID, " ", p.Points, " ", p.State, " ", p.Origin))
@@ -178,7 +177,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 			if next.IsZero() {
 				break
 			}
-			require.Greater(t, next.ID, after.ID, "each page goes on behind the one before")
+			require.Greater(t, next.ID, after.ID, "each page begins after the one before")
 			after = next
 		}
 		require.Equal(t, want, got, "%d a page", limit)
@@ -186,17 +185,16 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 }
 
 func (s *shop) worth(t require.TestingT, id string) string {
-	points, known, err := s.reader.Points(context.Background(), tenant, id)
-	require.NoError(t, err)
+	points, known := filetest.Both(s.reader.Points(context.Background(), tenant, id))(t)
 	if !known {
 		return "unknown"
 	}
 	return fmt.Sprint(points)
 }
 
-// What a reader says must have been true within the time that an answer is believed, and what it calls
-// unknown must be so now.
-func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
+// The points that a reader returns were current within the time for which it caches them, and a product that
+// it reports as unknown is unknown now.
+func TestAReaderReturnsNoExpiredPoints(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		s := open(t)
@@ -215,11 +213,11 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 		}
 		down := false
 		id := rapid.SampledFrom(ids)
-		ask := func(r *rapid.T, reader *products.Reader, at string, allowed []string) {
+		read := func(r *rapid.T, reader *products.Reader, at string, allowed []string) {
 			points, known, err := reader.Points(context.Background(), tenant, at)
 			switch {
 			case err != nil:
-				require.True(r, down, "it fails only where the store does")
+				require.True(r, down, "it fails only while the store is down")
 			case !known:
 				require.Equal(r, "unknown", now[at])
 			default:
@@ -245,15 +243,15 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 				s.wait(rapid.SampledFrom([]time.Duration{1, time.Second, 29 * time.Second, 30 * time.Second}).
 					Draw(r, "for"))
 			},
-			"break or mend": func(*rapid.T) {
+			"the store goes down or up": func(*rapid.T) {
 				down = !down
 				s.faults.Down(down)
 			},
-			"ask here": func(r *rapid.T) {
+			"read here": func(r *rapid.T) {
 				at := id.Draw(r, "id")
-				ask(r, s.reader, at, []string{now[at]})
+				read(r, s.reader, at, []string{now[at]})
 			},
-			"ask elsewhere": func(r *rapid.T) {
+			"read by another process": func(r *rapid.T) {
 				at := id.Draw(r, "id")
 				allowed := []string{now[at]}
 				for _, before := range past[at] {
@@ -261,7 +259,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 						allowed = append(allowed, before.worth)
 					}
 				}
-				ask(r, elsewhere, at, slices.Compact(allowed))
+				read(r, elsewhere, at, slices.Compact(allowed))
 			},
 		})
 	})

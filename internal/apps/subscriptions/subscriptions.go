@@ -1,5 +1,5 @@
-// Package subscriptions owns the documents of the events of subscriptions, each immutable. The newest has the
-// state of its subscription. The package refuses to decide the effect of an event, and it never commits.
+// Package subscriptions owns the immutable documents of the events of subscriptions. The newest has the state
+// of its subscription. The package does not decide the effect of an event, and it never commits.
 package subscriptions
 
 import (
@@ -27,16 +27,16 @@ type Event struct {
 	Subscription string `json:"subscription_id" store:"subscription_id,required"`
 	Customer     string `json:"customer_id" store:"customer_id"`
 	Product      string `json:"product_id" store:"product_id"`
-	// Status is the provider's word for the state of the subscription after the event.
+	// Status is the provider's name of the subscription's state after the event.
 	Status string `json:"status" store:"status" show:"State"`
 	UID    string `json:"uid,omitempty" store:"uid"`
-	// Cycle counts the billing cycles, the first being 1; 0: there are none.
+	// Cycle counts the billing cycles from 1; 0: there are none.
 	Cycle int64 `json:"cycle,omitzero" store:"cycle"`
 	// OccurredAt and the bounds of the paid period, which may be empty, are RFC 3339, as the provider sent them.
 	OccurredAt  string `json:"occurred_at" store:"occurred_at" show:"Happened"`
 	PeriodStart string `json:"period_start,omitempty" store:"period_start" show:"Paid from,less"`
 	PeriodEnd   string `json:"period_end,omitempty" store:"period_end" show:"Paid to,less"`
-	// Amount is what was paid, in minor units of Currency; nil: the event has none.
+	// Amount is the paid amount, in minor units of Currency; nil: the event has none.
 	Amount     *int64    `json:"amount,omitempty" store:"amount,omitzero" show:"Amount" in:"currency"`
 	Currency   string    `json:"currency,omitempty" store:"currency,omitzero"`
 	RecordedAt time.Time `json:"recorded_at" store:"recorded_at"`
@@ -49,7 +49,8 @@ func Key(tenant, subscription, eventID string) store.Key {
 
 func prefix(tenant, subscription string) string { return store.ID(tenant, subscription) + "~" }
 
-// Write returns the write that keeps the event. The commit fails with store.ErrExists if it is kept already.
+// Write returns the write that stores the event. Its commit fails with store.ErrExists if the event is stored
+// already.
 func (e Event) Write() store.Write {
 	e.RecordedAt = e.RecordedAt.UTC().Truncate(time.Microsecond)
 	return store.Create(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))
@@ -89,8 +90,8 @@ func (e Event) subscription() Subscription {
 	return s
 }
 
-// List returns a page of a tenant's subscriptions, unordered. It reads their events, which share a prefix: a
-// page of subscriptions with many events is short. The error is as of History.
+// List returns a page of a tenant's subscriptions, unordered. It reads their events, so that a page of
+// subscriptions with many events is short. The error is as of History.
 func List(
 	ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int,
 ) (page []Subscription, next store.Cursor, err error) {
@@ -111,7 +112,7 @@ func List(
 		page, events = append(page, slices.MaxFunc(events[:own], compare).subscription()), events[own:]
 	}
 	if !next.IsZero() {
-		next = store.Cursor{ID: prefix(tenant, page[len(page)-1].ID) + "~"} // behind all of its events
+		next = store.Cursor{ID: prefix(tenant, page[len(page)-1].ID) + "~"} // after all of its events
 	}
 	return page, next, err
 }
@@ -142,7 +143,7 @@ func (e Event) at() time.Time {
 	return at
 }
 
-// SubscriptionOf asks for a subscription.
+// SubscriptionOf names a subscription.
 type SubscriptionOf struct {
 	console.Owned
 	ID string `json:"-" path:"subscription" validate:"required,id" help:"subscription"`
@@ -156,7 +157,7 @@ type Known struct {
 	More   bool    `json:"more"`
 }
 
-// Notes say that there are more events than are shown.
+// Notes says that there are more events than are shown.
 func (k Known) Notes() []string {
 	if !k.More {
 		return nil
@@ -167,7 +168,7 @@ func (k Known) Notes() []string {
 var errUnknown = console.Refuse(console.Absent, "subscription_unknown",
 	"No event of a subscription of that id has come.")
 
-// Operations are what people do with subscriptions: look at them.
+// Operations are what people do with subscriptions: read them.
 func Operations(from store.Querier) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

@@ -13,6 +13,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
+const ten = "2026-03-02T10:00:00Z"
+
 func keep(t testing.TB, db store.Store, events ...subscriptions.Event) {
 	t.Helper()
 	for _, e := range events {
@@ -23,25 +25,14 @@ func keep(t testing.TB, db store.Store, events ...subscriptions.Event) {
 func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 	t.Parallel()
 	db, paid := storetest.Open(t), int64(999)
-	keep(t, db,
-		subscriptions.Event{
-			Tenant: "default", Subscription: "s1", EventID: "a", OccurredAt: "2026-03-02T10:00:00Z",
-		},
-		subscriptions.Event{
-			Tenant: "default", Subscription: "s1", EventID: "c", OccurredAt: "2026-03-02T11:30:00+02:00",
-			Amount: &paid, Currency: "USD",
-		},
-		subscriptions.Event{
-			Tenant: "default", Subscription: "s1", EventID: "b", OccurredAt: "2026-03-02T10:00:00Z",
-		},
-		subscriptions.Event{
-			Tenant: "default", Subscription: "s1", EventID: "d", OccurredAt: "soon",
-			RecordedAt: time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC),
-		},
-		subscriptions.Event{
-			Tenant: "default", Subscription: "s11", EventID: "e", OccurredAt: "2026-03-02T10:00:00Z",
-		},
-	)
+	event := func(id, at string) subscriptions.Event {
+		return subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: id, OccurredAt: at}
+	}
+	priced, undated, another := event("c", "2026-03-02T11:30:00+02:00"), event("d", "soon"), event("e", ten)
+	priced.Amount, priced.Currency = &paid, "USD"
+	undated.RecordedAt = time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC)
+	another.Subscription = "s11"
+	keep(t, db, event("a", ten), priced, event("b", ten), undated, another)
 	events, more := filetest.Both(subscriptions.History(t.Context(), db, "default", "s1"))(t)
 	require.False(t, more)
 	require.Equal(t, []string{"d", "b", "a", "c"},
@@ -49,10 +40,10 @@ func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 	require.Equal(t, &paid, events[3].Amount)
 	require.Equal(t, time.Date(2026, 3, 3, 0, 0, 0, 1000, time.UTC), events[0].RecordedAt)
 	_, err := db.Commit(t.Context(), []store.Write{events[0].Write()})
-	require.ErrorIs(t, err, store.ErrExists, "an event is kept once")
+	require.ErrorIs(t, err, store.ErrExists, "an event is stored once")
 }
 
-func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
+func TestEachSubscriptionIsListedOnceWithTheStateOfItsNewestEvent(t *testing.T) {
 	t.Parallel()
 	db, states := storetest.Open(t), []string{"trialing", "active", "canceled"}
 	for i := range 30 {
@@ -94,7 +85,7 @@ func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
 		for i := range 30 {
 			require.Equal(t, states[i%3], found[fmt.Sprint("s", i)])
 		}
-		require.Len(t, list("long", limit), 2, "one of more events than a page has is listed once")
+		require.Len(t, list("long", limit), 2, "a subscription with more events than a page is listed once")
 	}
 	events, more := filetest.Both(subscriptions.History(t.Context(), db, "long", "s0"))(t)
 	require.Equal(t, []any{subscriptions.MaxListed, true}, []any{len(events), more})

@@ -19,7 +19,7 @@ const Handler = "usage.track"
 // The results of an event.
 const (
 	Counted        = "counted"         // it is in the total of its period
-	CountedLate    = "counted_late"    // it came after the end of its period, and is in its total
+	CountedLate    = "counted_late"    // it is in the total of its period, but came after its end
 	AlreadyCounted = "already_counted" // it was counted before, and its idempotency record has expired
 )
 
@@ -40,7 +40,7 @@ type Warning struct {
 type Tracker struct {
 	Store    store.Store
 	Limits   catalog.Usage
-	Warnings catalog.Queue // the queue of the warnings; without one none is emitted
+	Warnings catalog.Queue // the queue of the warnings; without one no warnings are emitted
 	Now      func() time.Time
 }
 
@@ -51,9 +51,9 @@ func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func(
 	handler.RegisterTx(r, Handler, tracker.Track, c.EmitsOf(Handler)...)
 }
 
-// Track counts an event: it writes its entry, and the total of its period at its version. The same commit
-// emits a warning for each threshold that the total crosses for the first time; where their queue does not
-// run, none counts as emitted. A further try reads, and accepts an existing entry if it is the same.
+// Track counts an event: it writes the entry, and the total of the period at its version. The same commit
+// emits a warning for each threshold that the total crosses for the first time; without a queue, no warning
+// counts as emitted. A further try reads the entry, and accepts an existing one if it is the same.
 func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
 	said, err := read(event, body)
 	if err != nil {
@@ -68,7 +68,7 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	effect, now := handler.Effect{Result: Counted, Ref: key.ID}, t.Now().UTC()
 	said.CountedAt = now
 	late := now.After(period.settles.Add(t.Limits.Grace))
-	if event.Try > 0 || late { // it may repeat one that was in time
+	if event.Try > 0 || late { // the event may have been counted in time
 		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
@@ -88,7 +88,7 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	return t.count(event, effect, said, total, version)
 }
 
-// read returns the event as an entry without its period, and checks what the contract does not.
+// read returns the event as an entry without its period, and checks what the contract does not check.
 func read(event handler.Event, body contract.Body) (Entry, error) {
 	said := Entry{Tenant: event.Tenant, EventID: event.ID, Quantity: body.Number("quantity")}
 	said.Subscription, said.Meter = body.Text("subscription_id"), body.Text("meter")
@@ -109,8 +109,8 @@ func unread(err error) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// counted reports whether the event has its entry. It is a conflict where the entry differs; the time counts
-// only if the event states it.
+// counted reports whether the event has an entry. A different entry is a conflict; its time is compared only
+// if the event states one.
 func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
 	entry, err := store.Read(ctx, t.Store, key, store.ErrNotFound, decoded[Entry])
 	switch {
@@ -125,7 +125,7 @@ func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated 
 	return true, nil
 }
 
-// total reads the total of a period; the version is 0 for one without usage.
+// total reads the total of a period; without usage the version is 0.
 func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, _ store.Version, err error) {
 	total = Total{Tenant: said.Tenant, Subscription: said.Subscription, Period: p.ID, Meter: said.Meter}
 	total.Start, total.Month = p.Start, said.Tenant+"~"+p.Start.Format(monthForm)

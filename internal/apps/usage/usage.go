@@ -1,6 +1,6 @@
-// Package usage counts what subscriptions use, per meter and billing period, and emits a warning near a
-// quota. A total is the sum of its entries, one for each event. It refuses to change or remove an entry: a
-// correction is an entry below 0. It refuses to price anything.
+// Package usage counts what subscriptions use, for each meter and billing period, and emits a warning near a
+// quota. A total is the sum of its entries, one for each event. Entries are never changed or removed: a
+// correction is a negative entry. The package has no prices.
 package usage
 
 import (
@@ -30,15 +30,15 @@ type Total struct {
 	Period string    `json:"period" store:"period,required" show:"Period"`
 	Meter  string    `json:"meter" store:"meter,required" show:"Meter"`
 	Start  time.Time `json:"start" store:"start,required" show:"From,detail"`
-	End    time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"` // absent while it is not known
-	// Used is the sum of the entries, and Entries their number. Corrections may take it below 0.
+	End    time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"` // absent while it is unknown
+	// Used is the sum of the entries, and Entries their number. Corrections may make it negative.
 	Used    int64 `json:"used" store:"used,required" show:"Used"`
 	Entries int64 `json:"entries" store:"entries,required" show:"Entries,less" link:"usage/{subscription}/entries?period={period}&meter={meter}"`
-	// Plan and Quota are those of the last entry. A quota of 0 is none.
+	// Plan and Quota are those of the last entry. A Quota of 0 is none.
 	Plan  string `json:"plan,omitempty" store:"plan,omitzero" show:"Plan,detail"`
 	Quota int64  `json:"quota,omitzero" store:"quota,omitzero" show:"Quota,less"`
 	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
-	// event that crossed it, whose commit emitted the warning.
+	// event that crossed it.
 	Warned    int64     `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
 	WarnedBy  string    `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	CountedAt time.Time `json:"counted_at" store:"counted_at,required" show:"Counted,less"`
@@ -52,7 +52,7 @@ type Entry struct {
 	Period       string `json:"period" store:"period,required" show:"Period"`
 	Meter        string `json:"meter" store:"meter,required" show:"Meter"`
 	EventID      string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
-	// Quantity is below 0 where it corrects.
+	// Quantity is negative in a correction.
 	Quantity   int64     `json:"quantity" store:"quantity,required" show:"Quantity"`
 	OccurredAt time.Time `json:"occurred_at" store:"occurred_at,required" show:"Occurred"`
 	CountedAt  time.Time `json:"counted_at" store:"counted_at,required" show:"Counted"`
@@ -69,13 +69,14 @@ func Key(tenant, subscription, period, meter string) store.Key {
 	return store.Key{Collection: Collection, ID: id}
 }
 
-// EntryKey is the key of an event's entry. It has no period: a repeated event must not count in another one.
+// EntryKey is the key of an event's entry, without the period, so that a repeated event does not count in
+// another.
 func EntryKey(tenant, subscription, eventID string) store.Key {
 	id := subscriptionPrefix(tenant, subscription) + store.Path(eventID)
 	return store.Key{Collection: EntriesCollection, ID: id}
 }
 
-// Totals returns a page of the totals of a subscription, period after period, of a month, or of all.
+// Totals returns a page of the totals of a subscription, period by period, of a month, or of all.
 func Totals(ctx context.Context, from store.Querier, of ListUsage) ([]Total, store.Cursor, error) {
 	query := store.Query{Collection: Collection, After: of.After, Limit: of.Limit}
 	switch {
@@ -112,7 +113,7 @@ func decoded[T any](doc store.Document) (one T, err error) {
 // PeriodsCollection has an immutable document for each event with a billing period.
 const PeriodsCollection = "subscriptionPeriods"
 
-// The formats of periods' ids: of a calendar month, and of one that begins at a moment.
+// The formats of periods' ids: of a calendar month, and of one that begins at any time.
 const (
 	monthForm  = "2006-01"
 	momentForm = "20060102T150405Z"
@@ -121,14 +122,14 @@ const (
 // Period is a span of time whose usage is counted together.
 type Period struct {
 	ID string // 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period
-	// Start is in the period. End is not; it is zero while it is not known.
+	// Start is in the period. End is not; it is zero while it is unknown.
 	Start   time.Time `store:"start,required"`
 	End     time.Time `store:"end,required"`
-	Plan    string    `store:"plan"` // the id of the subscription's product; empty where it is not known
-	settles time.Time // the time from which its usage is expected to be complete, late events aside
+	Plan    string    `store:"plan"` // the id of the subscription's product; empty: unknown
+	settles time.Time // when its usage is expected to be complete, except for late events
 }
 
-// Month is the calendar month that holds a moment, in UTC.
+// Month is the calendar month of a time, in UTC.
 func Month(at time.Time) Period {
 	at = at.UTC()
 	start := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -141,11 +142,11 @@ type period struct {
 	Subscription string `store:"subscription"`
 	Period       `store:",inline"`
 	EventID      string    `store:"event_id"`
-	ToldAt       time.Time `store:"told_at"`
+	ReportedAt   time.Time `store:"told_at"`
 }
 
-// PeriodWrite returns the write that keeps the period of an event. ok is false unless its start is before its
-// end.
+// PeriodWrite returns the write that stores the period of an event. ok is false unless its start is before
+// its end.
 func PeriodWrite(e subscriptions.Event) (write store.Write, ok bool) {
 	start, startErr := time.Parse(time.RFC3339Nano, e.PeriodStart)
 	end, endErr := time.Parse(time.RFC3339Nano, e.PeriodEnd)
@@ -155,11 +156,11 @@ func PeriodWrite(e subscriptions.Event) (write store.Write, ok bool) {
 	}
 	occurred, _ := time.Parse(time.RFC3339Nano, e.OccurredAt) // checked by its contract
 	if occurred = occurred.UTC(); !storable(occurred) {
-		occurred = start // it only decides among periods with the same start
+		occurred = start // it only orders periods with the same start
 	}
 	id := subscriptionPrefix(e.Tenant, e.Subscription) + latestFirst(start) + "~" + latestFirst(occurred) + "~" +
 		store.Path(e.EventID)
-	p := period{Tenant: e.Tenant, Subscription: e.Subscription, EventID: e.EventID, ToldAt: occurred}
+	p := period{Tenant: e.Tenant, Subscription: e.Subscription, EventID: e.EventID, ReportedAt: occurred}
 	p.Period = Period{Start: start, End: end, Plan: e.Product}
 	return store.Create(store.Key{Collection: PeriodsCollection, ID: id}, store.Encode(&p)), true
 }
@@ -174,9 +175,9 @@ func latestFirst(at time.Time) string {
 	return fmt.Sprintf("%018d", last-micros)
 }
 
-// PeriodAt returns the period of a subscription that holds a moment: the known one that began last before it,
-// or the one that begins at that one's end, or else the calendar month. It reads at most one document. The
-// error wraps store.ErrUnreadable, or is the store's.
+// PeriodAt returns the period of a subscription that contains a time: the last known one that began before
+// it, or the one after that, or else the calendar month. It reads at most one document. The error wraps
+// store.ErrUnreadable, or is the store's.
 func PeriodAt(ctx context.Context, from store.Querier, tenant, id string, at time.Time) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
 	query := store.Query{Collection: PeriodsCollection, IDPrefix: subscriptionPrefix(tenant, id), Limit: 1}
@@ -190,23 +191,24 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, id string, at tim
 		last.ID, last.settles = last.Start.Format(momentForm), last.End
 		return last, nil
 	}
-	// The next one may last as long, and so end that long after the moment.
+	// The next period is expected to last as long as the last, so that it ends that long after the time at the
+	// latest.
 	next := Period{ID: last.End.Format(momentForm), Start: last.End, Plan: last.Plan}
 	next.settles = at.Add(last.End.Sub(last.Start))
 	return next, nil
 }
 
-// ListUsage asks for the usage of a subscription, or of a month.
+// ListUsage requests the usage of a subscription, or of a month.
 type ListUsage struct {
 	console.Owned
 	Subscription string `json:"-" query:"subscription" validate:"omitempty,id" help:"one subscription, period by period"`
 	Month        string `json:"-" query:"month" validate:"omitempty,month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
 
-	Period string `json:"-"` // narrows it to that one of the subscription
+	Period string `json:"-"` // one period of the subscription; empty: all
 }
 
-// ListEntries asks for the entries of a subscription's period.
+// ListEntries requests the entries of a subscription's period.
 type ListEntries struct {
 	console.Owned
 	Subscription string `json:"-" path:"subscription" validate:"required,id" help:"subscription"`
@@ -215,7 +217,7 @@ type ListEntries struct {
 	console.Page
 }
 
-// Operations are what people do with usage: look at it.
+// Operations are what people do with usage: read it.
 func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -279,7 +281,7 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	}
 }
 
-// PeriodOf asks for the usage of a subscription in a period.
+// PeriodOf names the usage of a subscription in a period.
 type PeriodOf struct {
 	subscriptions.SubscriptionOf
 	Period string `json:"-" query:"period" validate:"omitempty,id" help:"such as 2026-11, or 20261102T101500Z for one of the subscription's own; without it the one that is running"`
@@ -291,7 +293,7 @@ type Usage struct {
 	Subscription string `json:"subscription" show:"Subscription" link:"subscriptions"`
 	Tenant       string `json:"tenant"`
 	Period       string `json:"period" show:"Period"`
-	// Start and End bound the period if it has usage; End is absent while it is not known.
+	// Start and End bound the period if it has usage; End is absent while it is unknown.
 	Start  time.Time             `json:"start,omitzero" show:"From"`
 	End    time.Time             `json:"end,omitzero" show:"To"`
 	Meters map[string]MeterUsage `json:"meters"`
@@ -302,7 +304,7 @@ type Usage struct {
 type MeterUsage struct {
 	Used    int64 `json:"used"`
 	Entries int64 `json:"entries"`
-	// Quota is the allowance, and Percent the part of it that is used, rounded down.
+	// Percent is the used part of Quota, rounded down.
 	Quota   int64  `json:"quota,omitzero"`
 	Percent *int64 `json:"percent,omitempty"`
 	// Warned is the highest threshold that was crossed, in percent, and WarnedBy the event that crossed it.
@@ -312,7 +314,7 @@ type MeterUsage struct {
 	CountedAt time.Time `json:"counted_at"`
 }
 
-// Join adds the meters of the parts before.
+// Join adds the meters of earlier pages.
 func (u *Usage) Join(before any) (page string) {
 	if b, ok := before.(*Usage); ok && u.Meters != nil {
 		maps.Copy(u.Meters, b.Meters)
@@ -320,7 +322,7 @@ func (u *Usage) Join(before any) (page string) {
 	return u.Next
 }
 
-// Notes say what was used of each meter.
+// Notes says what was used of each meter.
 func (u Usage) Notes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(u.Meters)) {
 		m := u.Meters[name]

@@ -146,21 +146,21 @@ func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 	}
 	for tenant, subscription := range map[string]string{dedupe.DefaultTenant: "s-10", "another": sub} {
 		p := filetest.Must(usage.PeriodAt(t.Context(), b.faults, tenant, subscription, noon))(t)
-		require.Equal(t, "2026-11", p.ID, "each has its own periods")
+		require.Equal(t, "2026-11", p.ID, "each subscription has its own periods")
 	}
 }
 
-func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
+func TestAPeriodWithoutTwoValidBoundsIsNotStored(t *testing.T) {
 	t.Parallel()
 	for name, bounds := range map[string][2]string{
 		"no start": {"", "2026-11-01T00:00:00Z"}, "no end": {"2026-11-01T00:00:00Z", ""}, "no bounds": {},
-		"an end that is the start":     {"2026-11-01T00:00:00Z", "2026-11-01T01:00:00+01:00"},
-		"an end before the start":      {"2026-11-02T00:00:00Z", "2026-11-01T00:00:00Z"},
-		"an end that no store holds":   {"2026-11-02T00:00:00Z", "9999-12-31T23:59:59-12:00"},
-		"a start that no store holds":  {"0001-01-01T00:00:00+12:00", "2026-11-01T00:00:00Z"},
-		"bounds within a microsecond":  {"2026-11-01T00:00:00.0000001Z", "2026-11-01T00:00:00.0000002Z"},
-		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
-		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
+		"an end at the start":         {"2026-11-01T00:00:00Z", "2026-11-01T01:00:00+01:00"},
+		"an end before the start":     {"2026-11-02T00:00:00Z", "2026-11-01T00:00:00Z"},
+		"an end that no store holds":  {"2026-11-02T00:00:00Z", "9999-12-31T23:59:59-12:00"},
+		"a start that no store holds": {"0001-01-01T00:00:00+12:00", "2026-11-01T00:00:00Z"},
+		"bounds within a microsecond": {"2026-11-01T00:00:00.0000001Z", "2026-11-01T00:00:00.0000002Z"},
+		"an invalid start":            {"yesterday", "2026-11-01T00:00:00Z"},
+		"an invalid end":              {"2026-11-01T00:00:00Z", "soon"},
 	} {
 		_, ok := usage.PeriodWrite(subscriptions.Event{
 			Tenant: "t", Subscription: sub, EventID: "e",
@@ -172,7 +172,7 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		Tenant: "t", Subscription: sub, EventID: "e",
 		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
 	})
-	require.True(t, ok, "the time of the report matters little")
+	require.True(t, ok, "the event needs no time")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
 }
 
@@ -182,7 +182,7 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	b.Gets.Store(0)
 	effect := b.counts(t, "u-1", "calls", 30, "2026-11-02T13:00:00.123456789+02:00")
 	require.Equal(t, usage.Counted, effect.Result)
-	require.Len(t, effect.Writes, 2, "beside the record")
+	require.Len(t, effect.Writes, 2)
 	require.Equal(t, usage.EntryKey("default", sub, "u-1").ID, effect.Ref)
 	require.Equal(t, []int64{1, 1}, []int64{b.Gets.Load(), b.Queries.Load()}, "the total, and the period")
 	b.counts(t, "u-2", "calls", -10, "2026-11-02T11:30:00Z")
@@ -193,7 +193,7 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", Start: start, End: end,
 		Used: 20, Entries: 2, Quota: 100, CountedAt: noon, Month: "default~2026-11",
 	}, b.total(t, "2026-11", "calls"))
-	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
+	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that is not in the catalog is counted")
 	of := usage.ListEntries{Owned: owned, Subscription: sub, Period: "2026-11", Page: tenOfThem}
 	entries, _ := filetest.Both(usage.Entries(t.Context(), b.faults, of))(t)
 	require.Len(t, entries, 3)
@@ -208,7 +208,7 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	require.EqualValues(t, -10, entries[1].Quantity)
 }
 
-// The queue of the warnings need not run where usage is counted: once it runs, the next event tells it.
+// Without a queue of warnings usage is counted; once the queue runs, the next event emits the warning.
 func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -216,7 +216,7 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	b.tracker.Warnings = catalog.Queue{}
 	require.Empty(t, b.counts(t, "u-1", "calls", 85, "").Emit)
 	require.EqualValues(t, 85, b.total(t, "2026-11", "calls").Used)
-	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was notified")
+	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "no warning was emitted")
 
 	b.tracker.Warnings = warnings
 	effect := b.counts(t, "u-2", "calls", 1, "")
@@ -228,21 +228,20 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	}, event.Data)
 	_, taken := warnings.Handler(event.Type)
 	require.True(t, taken, "its queue has a handler for it")
-	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "it is notified once")
+	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "a threshold has one warning")
 }
 
-// The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
+// Each bound of the shipped catalog is tested at the limit and beyond it.
 func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	limits := catalogtest.Shipped().Usage
 	endOfNovember := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	const november = "2026-11-30T23:00:00Z"
+	ahead := func(more time.Duration) string { return noon.Add(limits.Ahead + more).Format(time.RFC3339Nano) }
 	for name, test := range map[string]struct {
-		now      time.Time
-		quantity int64
-		occurred string
-		result   string
-		reason   string
+		now                      time.Time
+		quantity                 int64
+		occurred, result, reason string
 	}{
 		"in its period": {endOfNovember, 1, november, usage.Counted, ""},
 		"after the end": {endOfNovember.Add(time.Microsecond), 1, november, usage.CountedLate, ""},
@@ -250,15 +249,13 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 			endOfNovember.Add(limits.Grace), 1, november, usage.CountedLate, "",
 		},
 		"after the grace": {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
-		"as far ahead as is taken": {
-			noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, "",
+		"as far ahead as possible": {
+			noon, 1, ahead(0), usage.Counted, "",
 		},
-		"further ahead": {
-			noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future",
-		},
-		"nothing":                   {noon, 0, "", usage.Counted, ""},
-		"before the first year":     {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
-		"in a year that no one has": {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
+		"further ahead":         {noon, 1, ahead(time.Microsecond), "", "usage_in_the_future"},
+		"a quantity of 0":       {noon, 0, "", usage.Counted, ""},
+		"before the first year": {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
+		"in the year 10000":     {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
 	} {
 		b := open(t)
 		b.now = test.now
@@ -275,10 +272,10 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	event := b.used(t, "u-1", "calls", 1, "")
 	b.now = noon.AddDate(0, 1, 0)
 	effect := filetest.Must(b.deliver(event))(t)
-	require.Equal(t, usage.CountedLate, effect.Result, "without a time it occurred when its message was made")
+	require.Equal(t, usage.CountedLate, effect.Result, "without a time, the message's time counts")
 }
 
-func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
+func TestARepeatedEventWithOtherContentIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
@@ -296,7 +293,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 	}
 }
 
-func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
+func TestUnreadableUsageIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	period, _ := usage.PeriodWrite(subscriptions.Event{
 		Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z",
@@ -339,7 +336,7 @@ func TestUsageIsTheSumOfItsEntriesOnTheEmbeddedStore(t *testing.T) {
 	usagetest.Run(t, storetest.Open)
 }
 
-func TestWhatWasUsedIsSaidByMeterAndPartsAreJoined(t *testing.T) {
+func TestTheNotesOfUsageAreByMeterAndItsPagesAreJoined(t *testing.T) {
 	t.Parallel()
 	percent, at := int64(81), time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
 	first := usage.Usage{Period: "2026-11", Meters: map[string]usage.MeterUsage{

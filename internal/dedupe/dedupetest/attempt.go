@@ -38,7 +38,7 @@ func Effect(
 	}
 }
 
-// letters answers for the dead letters of an attempt.
+// deadLetters are those of an attempt's event.
 type deadLetters struct {
 	*attempt
 }
@@ -57,19 +57,19 @@ func (l deadLetters) Close(ids []string) []store.Write {
 
 func deadKey(id string) store.Key { return store.Key{Collection: "dead", ID: id} }
 
-// condemn has an effect fail for good.
-func (w *world) condemn(t *rapid.T) {
+// reject has an effect fail permanently.
+func (w *world) reject(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
 	if !w.looks(t, e, a) {
 		return
 	}
 	w.takes(e, a)
-	w.buries(t, a)
+	w.deadLetters(t, a)
 }
 
-// buries ends an attempt that counts with a dead letter.
-func (w *world) buries(t *rapid.T, a *attempt) {
+// deadLetters ends an attempt that may handle its event with a dead letter.
+func (w *world) deadLetters(t *rapid.T, a *attempt) {
 	seen := filetest.Must(a.run.Conclude(context.Background(),
 		dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
@@ -77,7 +77,7 @@ func (w *world) buries(t *rapid.T, a *attempt) {
 	w.logs(a, retry.DeadLettered, "refused")
 }
 
-// broken has a message claim the event's id, and break the contract.
+// broken delivers a message that has the event's id and breaks the contract.
 func (w *world) broken(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
@@ -99,7 +99,7 @@ func (w *world) broken(t *rapid.T) {
 	}
 }
 
-// conflict has a payload that came under another's id buried beside that one's record.
+// conflict dead-letters a payload under the id of another, with a record of its own.
 func (w *world) conflict(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)

@@ -1,5 +1,5 @@
-// Package dedupetest holds the state machine of package dedupe to a model in memory,
-// on whatever store it is given. Every store that the program runs on runs it.
+// Package dedupetest compares the state machine of package dedupe with a model in memory, on a given store.
+// The tests of each kind of store run it.
 package dedupetest
 
 import (
@@ -38,14 +38,14 @@ type fault string
 const (
 	none fault = "answered"
 	// refuse: nothing is written.
-	refuse fault = "refused without a word"
+	refuse fault = "refused without an answer"
 	// lose: it is written, and the answer is lost.
 	lose fault = "written, answer lost"
-	// repeat: it is written, the answer is lost, and the client library sends it again.
-	repeat fault = "written, answer lost, sent again"
+	// repeat: it is written, the answer is lost, and the client library repeats the commit.
+	repeat fault = "written, answer lost, repeated"
 )
 
-// event is the model of one event: the specification of the machine.
+// event is the model of one event: the specification of the state machine.
 type event struct {
 	id      string
 	status  dedupe.Status // empty: unknown
@@ -57,40 +57,40 @@ type event struct {
 	// log has the attempts of all its replays and corrections.
 	log     []dedupe.Attempt
 	expires time.Time
-	// due is the time of the next attempt after a failed one, kept the ticket of the copy that waits for it.
+	// due is the time of the next attempt after a failed one, and kept the ticket of the copy that waits for it.
 	due  time.Time
 	kept string
 	// accept: another payload may replace a dead-lettered one.
 	accept bool
 	// corrected are the replaced payloads.
 	corrected []string
-	// replays is the record's count, dead the newest dead letter of its payload. again: the
-	// payload had one before it was tried last.
+	// replays is the record's count, and dead the newest dead letter of its payload. again: the payload had a
+	// dead letter before its last attempt.
 	replays int64
 	dead    string
 	again   bool
 	// open and closed are the dead letters that are not, or are, superseded.
 	open, closed []string
-	// conflicts says of each payload that was buried as a conflict until when that is known.
+	// conflicts has the expiry of the record of each payload that was dead-lettered as a conflict.
 	conflicts map[string]time.Time
-	// completed counts the attempts that have completed the event since it was last forgotten.
+	// completed counts the attempts that have completed the event since its record last expired.
 	completed int
-	// effects counts those of a Tx handler, in the store as well.
+	// effects counts the effects of a Tx handler, as the store does.
 	effects int64
 }
 
-// attempt is one delivery that a worker handles.
+// attempt is the handling of one delivery by a worker.
 type attempt struct {
 	number  int
 	event   *event
 	payload string
 	replays int64
-	// dead is the id of its dead letter, ticket that of the delivered copy.
+	// dead is the id of its dead letter, and ticket that of the delivered copy.
 	dead, ticket string
 	run          *dedupe.Run
 }
 
-// world is the machine, the model, and the attempts of the workers.
+// world is the state machine, the model, and the attempts of the workers.
 type world struct {
 	store *storetest.Faults
 	next  fault // of the next commit
@@ -103,10 +103,9 @@ type world struct {
 	count  int
 }
 
-// Run drives deliveries of several workers through the machine, step by step, in any
-// order: claims, completions, failures, crashes, lost answers, jumps of the clock,
-// expiries, takeovers, sweeps and duplicates. After every step the store and the model
-// agree, and no event has been completed twice.
+// Run handles deliveries by several workers, step by step, in any order: claims, completions, failures,
+// crashes, lost answers, jumps of the clock, expiries, takeovers, sweeps and duplicates. After every step the
+// store and the model agree, and no event has been completed twice.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	db, rounds := open(t), 0
@@ -117,16 +116,16 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"a worker claims":        w.claim,
 			"a worker completes":     w.complete,
 			"a worker releases":      w.release,
-			"a worker buries":        w.bury,
+			"a worker dead-letters":  w.fails,
 			"a worker dies":          w.die,
 			"an effect is committed": w.effect,
 			"two effects at once":    w.effects,
 			"an effect fails":        w.fail,
 			"an attempt is counted":  w.counts,
-			"one comes too early":    w.early,
-			"an effect is condemned": w.condemn,
+			"one is early":           w.early,
+			"an effect is rejected":  w.reject,
 			"a message is broken":    w.broken,
-			"a conflict is buried":   w.conflict,
+			"a payload conflicts":    w.conflict,
 			"a sweep":                w.sweep,
 			"time passes":            w.pass,
 			"":                       w.check,
@@ -153,7 +152,7 @@ func newWorld(db store.Store, round int) *world {
 	return w
 }
 
-// commitNext makes a commit go wrong as drawn.
+// commitNext makes a commit with the drawn fault.
 func (w *world) commitNext(_ context.Context, _ []store.Write, do func() error) error {
 	next := w.next
 	w.next = none
@@ -170,7 +169,7 @@ func (w *world) commitNext(_ context.Context, _ []store.Write, do func() error) 
 	return err
 }
 
-// begin starts a delivery of one of the events with one of two payloads.
+// begin starts a delivery of an event with one of three payloads.
 func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.count++
 	w.forget(e)
@@ -200,7 +199,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	return a
 }
 
-// hash is none of what broke the contract.
+// hash is that of a payload; a message that broke the contract has none.
 func hash(payload string) string {
 	if payload == "" {
 		return ""
@@ -210,7 +209,7 @@ func hash(payload string) string {
 
 func (e *event) key() store.Key { return dedupe.Key("q", dedupe.DefaultTenant, e.id) }
 
-// forget is what the passing of expire_at means: the event was never seen.
+// forget expires an event that no attempt holds.
 func (w *world) forget(e *event) {
 	if e.owner == 0 {
 		w.expire(e)
@@ -224,7 +223,7 @@ func (w *world) expire(e *event) {
 	}
 }
 
-// takes is what an attempt that counts does to the event when it writes the record, with one line in the log.
+// takes applies to an event that an attempt has written its record, with one line in the log.
 func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {
@@ -248,14 +247,14 @@ func (w *world) takes(e *event, a *attempt) {
 	e.log = e.log[max(0, len(e.log)-dedupe.MaxLog):]
 }
 
-// logs is what the end of an attempt does to its line of the log.
+// logs applies the end of an attempt to its line of the log.
 func (w *world) logs(a *attempt, outcome retry.Outcome, reason string) {
 	own := &a.event.log[len(a.event.log)-1]
 	own.Ended, own.Outcome, own.Reason = w.now, outcome, reason
 }
 
-// ends is what the end of an attempt does to the dead letters: of the others under the id none is
-// open any more, but those of a payload that is dead once more.
+// ends applies the end of an attempt to the dead letters: the others under the id are closed, except those of
+// the same payload where that is dead-lettered again.
 func (e *event) ends(a *attempt, status dedupe.Status) {
 	if status == dedupe.DeadLettered && e.again {
 		if e.open = slices.DeleteFunc(e.open, func(id string) bool { return id == a.dead }); len(e.open) == most {
@@ -285,7 +284,7 @@ func (w *world) draw(t *rapid.T) fault {
 	return w.next
 }
 
-// expects returns what an attempt must learn of the event, and whether the event is not for it.
+// expects returns what an attempt must find of its event, and whether it must not handle the event.
 func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 	expired := e.status != "" && !w.now.Before(e.expires)
 	switch {
@@ -322,7 +321,7 @@ func (w *world) pass(t *rapid.T) {
 	}).Draw(t, "time"))
 }
 
-// check holds the store to the model.
+// check compares the store with the model.
 func (w *world) check(t *rapid.T) {
 	for _, e := range w.events {
 		require.LessOrEqual(t, e.completed, 1, "completed twice")
@@ -360,7 +359,7 @@ func (w *world) check(t *rapid.T) {
 			require.NotNil(t, record.Message)
 		} else {
 			require.Zero(t, record.LeaseUntil)
-			require.Nil(t, record.Message, "a payload is kept no longer than it may be needed")
+			require.Nil(t, record.Message, "a payload is kept only while the event is processed")
 		}
 	}
 }

@@ -25,14 +25,14 @@ func (w *world) claimed(t *rapid.T, e *event, redelivered bool) {
 	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, redelivered)
 	w.next = none
 	if f == refuse && err != nil {
-		return // it had to ask the store, which did not answer
+		return // it had to read the record, and the store did not answer
 	}
 	require.NoError(t, err)
 	if want, taken := w.expects(e, a); taken {
 		require.Equal(t, want, seen)
 		return
 	}
-	require.Equal(t, dedupe.Claimed, seen, "an answer that is lost does not lose the claim")
+	require.Equal(t, dedupe.Claimed, seen, "a claim whose answer was lost holds")
 	w.expire(e)
 	replay := e.status == dedupe.DeadLettered && e.payload == a.payload
 	require.Equal(t, replay || e.status == dedupe.Failed || e.status == dedupe.Processing, a.run.Repeated)
@@ -42,10 +42,10 @@ func (w *world) claimed(t *rapid.T, e *event, redelivered bool) {
 	w.under = append(w.under, a)
 }
 
-// take removes one of the attempts under way.
+// take removes one of the running attempts.
 func (w *world) take(t *rapid.T) *attempt {
 	if len(w.under) == 0 {
-		t.Skip("nothing is under way")
+		t.Skip("no attempt is running")
 	}
 	i := rapid.IntRange(0, len(w.under)-1).Draw(t, "attempt")
 	a := w.under[i]
@@ -53,12 +53,12 @@ func (w *world) take(t *rapid.T) *attempt {
 	return a
 }
 
-// concludes ends a leased attempt and reports whether the attempt still had its event. It writes
-// nothing if it had not.
+// concludes ends a leased attempt and reports whether it still had the lease. It writes nothing if it had
+// not.
 func (w *world) concludes(t *rapid.T, a *attempt, ending dedupe.Ending, want dedupe.Seen) bool {
 	seen, err := a.run.Conclude(context.Background(), ending)
 	w.next = none
-	require.NoError(t, err, "one lost answer is not the end")
+	require.NoError(t, err, "a lost answer is tried again")
 	if a.event.owner == a.number {
 		require.Equal(t, want, seen)
 		return true
@@ -110,10 +110,10 @@ func (w *world) release(t *rapid.T) {
 	a.event.log[len(a.event.log)-1].Next = a.event.due
 }
 
-func (w *world) bury(t *rapid.T) {
+func (w *world) fails(t *rapid.T) {
 	a := w.take(t)
 	if !w.now.Before(a.event.expires) {
-		t.Skip("a worker that comes back after a month finds its event forgotten")
+		t.Skip("the record has expired")
 	}
 	seen := filetest.Must(a.run.Look(context.Background()))(t)
 	if a.event.owner != a.number {
@@ -121,14 +121,14 @@ func (w *world) bury(t *rapid.T) {
 		return
 	}
 	require.Equal(t, dedupe.Claimed, seen)
-	w.buries(t, a)
+	w.deadLetters(t, a)
 	a.event.expires = w.now.Add(remember)
 }
 
-// die loses an attempt, as a crash does. Its claim stays.
+// die loses an attempt, as a crash does. Its lease remains.
 func (w *world) die(t *rapid.T) { w.take(t) }
 
-// credit is a Tx handler: only the record keeps it from counting twice.
+// credit is a Tx handler that is not idempotent by itself.
 func (e *event) credit(context.Context, handler.Event) (handler.Effect, error) {
 	return handler.Effect{
 		Result: "credited", Writes: []store.Write{store.Increment(e.account(), map[string]int64{"n": 1}, nil)},
@@ -142,7 +142,7 @@ func (w *world) effect(t *rapid.T) {
 	w.commit(t, e, w.begin(t, e), w.draw(t), e.credit)
 }
 
-// effects has a second delivery go through while the first one's handler runs.
+// effects handles a second delivery while the handler of the first runs.
 func (w *world) effects(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
@@ -171,7 +171,7 @@ func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) 
 		w.committed(e, a)
 	default:
 		require.ErrorIs(t, err, errLost)
-		if f == lose { // it is there, and the next delivery will find it
+		if f == lose { // it is written
 			w.committed(e, a)
 		}
 	}
@@ -201,7 +201,7 @@ func (w *world) fail(t *rapid.T) {
 		want, taken := w.expects(e, a)
 		switch {
 		case seen == dedupe.Fresh:
-			continue // it was tried before, unknown to this delivery
+			continue // it found an earlier attempt, and decides again
 		case taken:
 			require.Equal(t, want, seen)
 		default:
@@ -213,14 +213,14 @@ func (w *world) fail(t *rapid.T) {
 	}
 }
 
-// failed is what the failure of an attempt without a lease does to its event.
+// failed applies the failure of an attempt without a lease to its event.
 func (w *world) failed(a *attempt, next time.Time) {
 	a.event.status, a.event.owner, a.event.due = dedupe.Failed, 0, next
 	w.logs(a, retry.Retry, "handler_error")
 	a.event.log[len(a.event.log)-1].Next = next
 }
 
-// early has a delivery that comes before its time put off: its copy is kept with the record, or neither is.
+// early delivers an event before its next attempt is due: the copy and its ticket are stored together.
 func (w *world) early(t *rapid.T) {
 	e := w.pick(t)
 	for _, other := range w.events {
@@ -235,7 +235,7 @@ func (w *world) early(t *rapid.T) {
 	require.Equal(t, e.due, a.run.Due())
 	shelf := store.Key{Collection: "shelf", ID: a.dead}
 	want, kept, there := dedupe.Waiting, a.dead, true
-	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its place is taken"}).Draw(t,
+	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its key is taken"}).Draw(t,
 		"meanwhile") {
 	case "another copy is kept":
 		other := w.begin(t, e)
@@ -245,9 +245,9 @@ func (w *world) early(t *rapid.T) {
 		_, err := other.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: other.dead}})
 		require.NoError(t, err)
 		kept, there = other.dead, false
-	case "its place is taken":
-		_, err := w.store.Commit(context.Background(), []store.Write{store.Create(shelf, nil)})
-		require.NoError(t, err)
+	case "its key is taken":
+		require.NoError(t, filetest.ErrorOf(w.store.Commit(context.Background(),
+			[]store.Write{store.Create(shelf, nil)})))
 		want, kept = dedupe.Early, e.kept
 	default:
 		if f := w.draw(t); f == refuse {
@@ -265,8 +265,8 @@ func (w *world) early(t *rapid.T) {
 	e.kept = kept
 }
 
-// counts has an attempt counted before it runs: then its worker dies, or it ends as any other does, or
-// it is none after all.
+// counts counts an attempt before it runs: then its worker dies, or it ends as any other does, or the count
+// is taken back.
 func (w *world) counts(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
@@ -285,7 +285,7 @@ func (w *world) counts(t *rapid.T) {
 		return
 	}
 	concludes(dedupe.Counted, func() (seen dedupe.Seen, err error) {
-		if seen, err = count(); seen == dedupe.Fresh { // it found a record, and decides again
+		if seen, err = count(); seen == dedupe.Fresh { // it found an earlier attempt, and decides again
 			return count()
 		}
 		return seen, err
@@ -293,7 +293,7 @@ func (w *world) counts(t *rapid.T) {
 	w.takes(e, a)
 	e.status, e.owner = dedupe.Failed, 0
 	switch rapid.SampledFrom([]string{
-		"its worker dies", "it has its effect", "it fails", "it is refused", "it is none",
+		"its worker dies", "it has its effect", "it fails", "it is dead-lettered", "it is not counted",
 	}).Draw(t, "then") {
 	case "it has its effect":
 		e.attempts-- // counted once
@@ -304,9 +304,9 @@ func (w *world) counts(t *rapid.T) {
 				dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
 		})
 		w.failed(a, w.now)
-	case "it is refused":
-		w.buries(t, a)
-	case "it is none":
+	case "it is dead-lettered":
+		w.deadLetters(t, a)
+	case "it is not counted":
 		for _, want := range []dedupe.Seen{dedupe.Counted, dedupe.Fresh} { // once
 			concludes(want, func() (dedupe.Seen, error) { return a.run.Uncount(context.Background(), "contention") })
 		}
@@ -329,12 +329,12 @@ func (w *world) sweep(t *rapid.T) {
 	for more := true; more; {
 		swept := filetest.Must(dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50,
 			func(_ context.Context, record dedupe.Record) (bool, error) {
-				require.NotNil(t, record.Message) // also of a round before, which failed
+				require.NotNil(t, record.Message) // also of an earlier round, which failed
 				e := orphans[string(record.Message.Data)]
 				if e == nil {
 					require.False(t, slices.ContainsFunc(w.events, func(e *event) bool {
 						return e.id == string(record.Message.Data)
-					}), "no other one")
+					}), "no other event of this round")
 					return true, nil
 				}
 				left--
@@ -347,7 +347,7 @@ func (w *world) sweep(t *rapid.T) {
 				case "a worker takes it over":
 					before := e.owner
 					if w.claimed(t, e, true); e.owner != before {
-						return true, nil // the sweep writes over nobody's work
+						return true, nil // the sweep does not overwrite it
 					}
 					fallthrough
 				default:

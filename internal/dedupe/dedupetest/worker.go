@@ -8,16 +8,16 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// Fate is what becomes of one call of a worker.
+// Fate is the outcome of one call of a worker.
 type Fate string
 
-// The fates of a call.
+// The outcomes of a call.
 const (
 	Answered Fate = "answered"
 	refused  Fate = "never arrives"
 	lost     Fate = "done, answer lost"
-	crash    Fate = "the worker is gone before it"
-	severed  Fate = "the worker is gone after it"
+	crash    Fate = "the worker dies before it"
+	severed  Fate = "the worker dies after it"
 )
 
 // Fates are what a model draws from: most calls are answered.
@@ -25,22 +25,22 @@ var Fates = []Fate{Answered, Answered, Answered, Answered, Answered, refused, lo
 
 var errFate = errors.New("dedupetest: the call has no answer")
 
-// Worker stops before every call, until the test says how that goes.
+// Worker stops before every call, until the test chooses its outcome.
 type Worker struct {
 	Running bool
 	fate    chan Fate
 	stopped chan struct{}
-	gone    bool
+	dead    bool
 }
 
-// Call makes one call, as it is fated. A worker that is gone makes none.
+// Call makes one call with the chosen outcome. A dead worker makes none.
 func (w *Worker) Call(do func() error) error {
-	if w.gone {
+	if w.dead {
 		return errFate
 	}
 	w.stopped <- struct{}{}
 	next := <-w.fate
-	w.gone = next == crash || next == severed
+	w.dead = next == crash || next == severed
 	if next == refused || next == crash {
 		return errFate
 	}
@@ -58,9 +58,9 @@ func (w *Worker) Store(on store.Store) store.Store {
 	}
 }
 
-// Start has a worker that is not running run, up to its first call.
+// Start starts a worker, and returns at its first call.
 func (w *Worker) Start(run func()) {
-	w.gone, w.fate, w.stopped = false, make(chan Fate), make(chan struct{})
+	w.dead, w.fate, w.stopped = false, make(chan Fate), make(chan struct{})
 	stopped := w.stopped
 	go func() {
 		defer close(stopped)
@@ -69,13 +69,13 @@ func (w *Worker) Start(run func()) {
 	_, w.Running = <-stopped
 }
 
-// Step lets a running worker make the call that it stands before.
+// Step lets a running worker make its next call.
 func (w *Worker) Step(next Fate) {
 	w.fate <- next
 	_, w.Running = <-w.stopped
 }
 
-// Settle lets the worker end without a fault.
+// Settle lets the worker finish without faults.
 func (w *Worker) Settle() {
 	for w.Running {
 		w.Step(Answered)

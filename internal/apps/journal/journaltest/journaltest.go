@@ -1,4 +1,4 @@
-// Package journaltest holds the journal to a model in memory, on whatever store it is given.
+// Package journaltest compares the journal with a model in memory, on a given store.
 package journaltest
 
 import (
@@ -21,6 +21,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -29,7 +30,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Queue is the queue whose handlers run; remember is how long its records are.
+// Queue is the queue whose handlers run, and remember how long its records are kept.
 const (
 	Queue    = "books"
 	remember = 48 * 24 * time.Hour
@@ -47,8 +48,8 @@ func Message(
 	return body
 }
 
-// Bench runs the handlers as the worker does: each effect, with what it emits, is committed with the
-// record of its event.
+// Bench runs the handlers as the worker does: it commits each effect and its emissions with the record of the
+// event.
 type Bench struct {
 	Catalog  *catalog.Catalog
 	Store    store.Store
@@ -67,8 +68,8 @@ func NewBench(c *catalog.Catalog, s store.Store, now func() time.Time) *Bench {
 	return b
 }
 
-// Deliver runs an event of a tenant once. known: its record is read first. The record's result and
-// reference are those of whichever run completed it.
+// Deliver handles an event of a tenant once. With known it reads the record first. The record has the result
+// and reference of the run that completed it.
 func (b *Bench) Deliver(
 	ctx context.Context, tenant string, body contract.Body, known bool,
 ) (seen dedupe.Seen, run *dedupe.Run, err error) {
@@ -111,7 +112,7 @@ type posted struct {
 	at         time.Time
 	amount     int64 // debited, in cents
 	reversed   bool
-	undone     string // the last event that has reverted it
+	reverter   string // the last event that has reverted it
 }
 
 // books is the model: the specification of the journal.
@@ -119,18 +120,18 @@ type books struct {
 	*Bench
 	faults   *storetest.Faults
 	reverter *journal.Reverter
-	clock    atomic.Int64 // the calendar asks from a goroutine of its own
+	clock    atomic.Int64 // the calendar reads it in a goroutine of its own
 	events   []*posted
-	undoings []string // the ids of events that have reverted
+	reverts  []string // the ids of events that revert
 }
 
 func (b *books) now() time.Time { return time.Unix(0, b.clock.Load()).UTC() }
 
 var tenants = []string{"acme", "globex"}
 
-// Run checks, on a store, that whatever is delivered how often, in whatever order, and whatever
-// answers of the store are lost: an event has one entry, which balances in each currency; an entry
-// has one reversal, which is its exact opposite; and the books hold nothing else.
+// Run delivers events any number of times, in any order, with lost answers of the store, and checks that an
+// event has one entry, which balances in each currency, that an entry has one reversal, which is its exact
+// opposite, and that the books hold nothing else.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	shipped, db, round := catalogtest.Shipped(), open(t), 0
@@ -147,21 +148,21 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"an event comes":               func(rt *rapid.T) { b.comes(rt, round) },
-			"an event comes again":         b.comesAgain,
-			"an event is another":          b.isAnother,
-			"its record is forgotten":      b.forgotten,
-			"an event undoes another":      func(rt *rapid.T) { b.undoes(rt, round) },
-			"a person undoes an event":     b.undoneByHand,
-			"an event undoes what is none": func(rt *rapid.T) { b.undoesNothing(rt, round) },
-			"an event undoes a reversal":   func(rt *rapid.T) { b.undoesWrong(rt, round) },
-			"":                             func(*rapid.T) { b.clock.Add(int64(time.Second)) },
+			"an event is delivered":          func(rt *rapid.T) { b.first(rt, round) },
+			"an event is redelivered":        b.redelivered,
+			"an id has another payload":      b.conflict,
+			"a record expires":               b.expires,
+			"an event reverts another":       func(rt *rapid.T) { b.revert(rt, round) },
+			"a person reverts an event":      b.revertByHand,
+			"an event reverts a missing one": func(rt *rapid.T) { b.revertMissing(rt, round) },
+			"an event reverts a reversal":    func(rt *rapid.T) { b.revertIrreversible(rt, round) },
+			"":                               func(*rapid.T) { b.clock.Add(int64(time.Second)) },
 		})
 		b.check(rt)
 	})
 }
 
-// tries delivers until the store answers, as the broker does, with faults before.
+// tries delivers until the store answers, as the broker does.
 func (b *books) tries(
 	t *rapid.T, tenant string, body contract.Body,
 ) (seen dedupe.Seen, run *dedupe.Run, err error) {
@@ -187,7 +188,7 @@ func (b *books) pick(t *rapid.T) *posted {
 	return rapid.SampledFrom(b.events).Draw(t, "event")
 }
 
-func (b *books) comes(t *rapid.T, round int) {
+func (b *books) first(t *rapid.T, round int) {
 	amount := rapid.Int64Range(1, 1_000_000).Draw(t, "amount")
 	tax := rapid.Int64Range(0, amount).Draw(t, "tax")
 	e := &posted{
@@ -207,7 +208,7 @@ func (b *books) body(t *rapid.T, e *posted) contract.Body {
 	return Message(t, b.Catalog, e.id, "billing.invoice.paid", e.at, e.data)
 }
 
-func (b *books) comesAgain(t *rapid.T) {
+func (b *books) redelivered(t *rapid.T) {
 	e := b.pick(t)
 	again := *e
 	if rapid.Bool().Draw(t, "with another time") {
@@ -218,8 +219,8 @@ func (b *books) comesAgain(t *rapid.T) {
 	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Record.Ref, "a duplicate names the entry")
 }
 
-// isAnother: another payload under the id is a conflict, also where the record is forgotten.
-func (b *books) isAnother(t *rapid.T) {
+// conflict delivers another payload under an event's id, perhaps after its record has expired.
+func (b *books) conflict(t *rapid.T) {
 	e := *b.pick(t)
 	e.data = `{"invoice_id":"i1","amount":"10000.01","currency":"EUR"}` // nobody else's amount
 	seen, _, err := b.tries(t, e.tenant, b.body(t, &e))
@@ -230,37 +231,37 @@ func (b *books) isAnother(t *rapid.T) {
 	require.Equal(t, dedupe.Differs, seen)
 }
 
-func (b *books) forgotten(t *rapid.T) {
+func (b *books) expires(t *rapid.T) {
 	e := b.pick(t)
 	_, err := b.Store.Commit(context.Background(),
 		[]store.Write{store.Delete(dedupe.Key(Queue, e.tenant, e.id), 0)})
 	require.NoError(t, err)
 }
 
-func (b *books) undoing(t *rapid.T, round int, reverts string) (id string, body contract.Body) {
-	id = fmt.Sprintf("undo-%d-%d", round, len(b.undoings))
-	b.undoings = append(b.undoings, id)
+func (b *books) reverting(t *rapid.T, round int, reverts string) (id string, body contract.Body) {
+	id = fmt.Sprintf("revert-%d-%d", round, len(b.reverts))
+	b.reverts = append(b.reverts, id)
 	return id, Message(t, b.Catalog, id, "billing.invoice.reverted", b.now(),
 		fmt.Sprintf(`{"reverts":%q}`, reverts))
 }
 
-func (b *books) undoes(t *rapid.T, round int) {
+func (b *books) revert(t *rapid.T, round int) {
 	e := b.pick(t)
-	id, body := b.undoing(t, round, e.id)
+	id, body := b.reverting(t, round, e.id)
 	_, run, err := b.tries(t, e.tenant, body)
 	require.NoError(t, err)
 	require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), run.Record.Ref)
 	if e.reversed {
-		require.Equal(t, journal.RevertedBefore, run.Record.Result, "the first has made it")
+		require.Equal(t, journal.RevertedBefore, run.Record.Result)
 	} else {
 		require.Equal(t, journal.Reverted, run.Record.Result)
 		require.Equal(t, id, b.entry(t, run.Record.Ref).EventID)
 	}
-	e.reversed, e.undone = true, id
+	e.reversed, e.reverter = true, id
 }
 
-// undoesWrong: neither a reversal nor an event without an entry is undone.
-func (b *books) undoesWrong(t *rapid.T, round int) {
+// revertIrreversible reverts a reversal, and an event without an entry.
+func (b *books) revertIrreversible(t *rapid.T, round int) {
 	e := b.pick(t)
 	free := posted{
 		tenant: e.tenant, id: "free-" + e.id, at: b.now(),
@@ -269,16 +270,16 @@ func (b *books) undoesWrong(t *rapid.T, round int) {
 	_, run, err := b.tries(t, e.tenant, b.body(t, &free))
 	require.NoError(t, err)
 	require.Equal(t, journal.NothingToPost, run.Record.Result)
-	for reverts, want := range map[string]string{free.id: "original_without_entry", e.undone: "irreversible"} {
+	for reverts, want := range map[string]string{free.id: "original_without_entry", e.reverter: "irreversible"} {
 		if reverts != "" {
-			_, body := b.undoing(t, round, reverts)
+			_, body := b.reverting(t, round, reverts)
 			_, _, err = b.tries(t, e.tenant, body)
 			require.Equal(t, want, retry.Decide(err).Reason)
 		}
 	}
 }
 
-func (b *books) undoneByHand(t *rapid.T) {
+func (b *books) revertByHand(t *rapid.T) {
 	e := b.pick(t)
 	b.faults.FailAfter(rapid.IntRange(0, 1).Draw(t, "lost"))
 	for {
@@ -289,23 +290,23 @@ func (b *books) undoneByHand(t *rapid.T) {
 		}
 		require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), reversal.ID)
 		e.reversed = true
-		b.faults.FailAfter(0) // of a reversal that stands nothing is committed
+		b.faults.FailAfter(0) // where the reversal exists nothing was committed
 		return
 	}
 }
 
-func (b *books) undoesNothing(t *rapid.T, round int) {
+func (b *books) revertMissing(t *rapid.T, round int) {
 	e := b.pick(t)
 	for reverts, tenant := range map[string]string{"inv-none": e.tenant, e.id: "initech"} {
-		_, body := b.undoing(t, round, reverts)
+		_, body := b.reverting(t, round, reverts)
 		_, _, err := b.tries(t, tenant, body)
 		means := retry.Decide(err)
 		require.Equal(t, []any{"original_missing", retry.OtherEvent}, []any{means.Reason, means.Scope},
-			"of another tenant it is none")
+			"as is another tenant's event")
 	}
 }
 
-// check looks at every entry that the model has, and that no other of its events is there.
+// check compares all entries of the model's events with the model.
 func (b *books) check(t *rapid.T) {
 	for _, e := range b.events {
 		id := ledger.EntryID(e.tenant, e.id)
@@ -324,26 +325,23 @@ func (b *books) check(t *rapid.T) {
 		if !e.reversed {
 			continue
 		}
-		reversal, err := ledger.Read(doc)
-		require.NoError(t, err)
+		reversal := filetest.Must(ledger.Read(doc))(t)
 		require.Len(t, reversal.Lines, len(entry.Lines))
 		for i, line := range reversal.Lines {
 			line.Debit, line.Credit = line.Credit, line.Debit
 			require.Equal(t, entry.Lines[i], line)
 		}
 	}
-	for _, id := range b.undoings {
+	for _, id := range b.reverts {
 		for _, tenant := range append(tenants, "initech") {
 			_, err := b.Store.Get(context.Background(), ledger.Key(ledger.EntryID(tenant, id)))
-			require.ErrorIs(t, err, store.ErrNotFound, "what undoes has no entry but the reversal")
+			require.ErrorIs(t, err, store.ErrNotFound, "an event that reverts has no entry but the reversal")
 		}
 	}
 }
 
 func (b *books) entry(t *rapid.T, id string) ledger.Entry {
-	doc, err := b.Store.Get(context.Background(), ledger.Key(id))
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
-	require.NoError(t, err)
+	doc := filetest.Must(b.Store.Get(context.Background(), ledger.Key(id)))(t)
+	entry := filetest.Must(ledger.Read(doc))(t)
 	return entry
 }

@@ -1,4 +1,4 @@
-// Package ledgertest holds the books to a model in memory, on whatever store it is given.
+// Package ledgertest compares the books with a model in memory, on a given store.
 package ledgertest
 
 import (
@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -33,27 +34,26 @@ type order struct {
 	events         []string
 }
 
-// world is the books, and the model of them.
+// world is the books and the model of them.
 type world struct {
 	store *storetest.Faults
 	now   time.Time
 	ops   int
-	// orders and journal are what the books must hold: the chains by order, and the lines of each
-	// entry of the journal by id.
+	// orders and journal are what the books must hold: the chains by order, and the lines of each journal entry
+	// by id.
 	orders  map[string]*order
 	journal map[string][]ledger.Line
-	// chains are views that were loaded before, and entries what was read before: both may be out
-	// of date.
+	// chains and entries were read before, and may be out of date.
 	chains  map[string]ledger.Chain
 	entries []store.Document
-	// hashes are those of the entries when they were last looked at.
+	// hashes are those of the entries at the last check.
 	hashes map[string]string
 }
 
-// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and new times
-// through the books, in any order, with views that are out of date, refused commits and lost answers. After
-// every step each entry balances in each currency, the balances are the sums of the lines, each reversal is
-// exact and single, and no entry has changed. open opens an empty store.
+// Run credits, refunds and transfers points, posts and reverses journal entries, and gives entries new times,
+// in any order, with outdated reads, refused commits and lost answers. After every step each entry balances
+// in each currency, the balances are the sums of the lines, each reversal is exact and single, and no entry
+// has changed. open opens an empty store.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(check *rapid.T) {
@@ -63,21 +63,21 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			hashes: map[string]string{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
-			"an order is paid":             w.pay,
-			"a refund":                     w.refund,
-			"a view is kept":               w.keep,
-			"the guest becomes a user":     w.link,
-			"an event is posted":           w.post,
-			"an entry is reverted":         w.revert,
-			"an entry gets a new time":     w.reposition,
-			"the clock passes to the next": func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
-			"":                             w.check,
+			"an order is paid":          w.pay,
+			"a refund":                  w.refund,
+			"a chain is read for later": w.keep,
+			"the guest becomes a user":  w.link,
+			"an event is posted":        w.post,
+			"an entry is reverted":      w.revert,
+			"an entry gets a new time":  w.reposition,
+			"time passes":               func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
+			"":                          w.check,
 		})
 	})
 }
 
-// commit commits as a worker does, with a fault or without: it repeats a commit that was not
-// answered. done says that the writes stand, be it from a try whose answer was lost.
+// commit commits as a worker does, with a fault or without: it repeats a commit without an answer. done
+// reports whether the writes are stored, perhaps by a commit whose answer was lost.
 func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	require.NoError(t, store.CheckWrites(writes))
 	fault := rapid.SampledFrom([]string{"", "", "refused", "lost"}).Draw(t, "fault")
@@ -92,7 +92,7 @@ func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	if errors.Is(err, storetest.ErrFault) {
 		_, err = w.store.Commit(context.Background(), writes)
 		if fault == "lost" && (errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)) {
-			// What refuses may be the caller's own: it is, if it was not there before.
+			// The caller's own document refuses the repetition, if it did not exist before.
 			_, there := before[writes[0].Key.ID]
 			return !there || writes[0].Op == store.OpUpdate
 		}
@@ -122,12 +122,9 @@ func (w *world) pay(t *rapid.T) {
 	to := rapid.SampledFrom([]ledger.Account{guest, user}).Draw(t, "to")
 	w.ops++
 	event := fmt.Sprint("paid-", w.ops)
-	move := ledger.Move{
-		Tenant: tenant, Order: id, EventID: event, From: ledger.IssuedPoints(id), To: to, Amount: amount,
-		Currency: ledger.Points, CreatedAt: w.now,
-	}
-	writes, err := ledger.Credit(move)
-	require.NoError(t, err)
+	writes := Credited(t, ledger.Move{
+		Tenant: tenant, Order: id, EventID: event, To: to, Amount: amount, CreatedAt: w.now,
+	})
 	_, there := w.orders[id]
 	require.Equal(t, !there, w.commit(t, writes), "an order is credited once")
 	if !there {
@@ -135,10 +132,9 @@ func (w *world) pay(t *rapid.T) {
 	}
 }
 
-// load is the chain of an order as it is, or as it was when it was kept.
+// load is the chain of an order as it is, or as it was read before.
 func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
-	fresh, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-	require.NoError(t, err)
+	fresh := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 	if kept, ok := w.chains[id]; ok && rapid.Bool().Draw(t, "out of date") {
 		return kept, len(kept.Entries) == len(fresh.Entries)
 	}
@@ -147,8 +143,7 @@ func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
 
 func (w *world) keep(t *rapid.T) {
 	id := drawOrder(t)
-	chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-	require.NoError(t, err)
+	chain := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 	w.chains[id] = chain
 }
 
@@ -173,7 +168,7 @@ func (w *world) refund(t *rapid.T) {
 		return
 	}
 	done := w.commit(t, writes)
-	require.Equal(t, current, done, "a view that is out of date appends nothing")
+	require.Equal(t, current, done, "an outdated chain appends nothing")
 	if done {
 		o.left, o.events = o.left-amount, append(o.events, event)
 	}
@@ -184,8 +179,7 @@ func (w *world) link(t *rapid.T) {
 	require.NoError(t, err)
 	require.Empty(t, next)
 	w.ops++
-	writes, amount, err := ledger.Transfer(chains, user, fmt.Sprint("link-", w.ops), w.now)
-	require.NoError(t, err)
+	writes, amount := filetest.Both(ledger.Transfer(chains, user, fmt.Sprint("link-", w.ops), w.now))(t)
 	var held int64
 	for _, o := range w.orders {
 		if o.holder == guest {
@@ -204,7 +198,7 @@ func (w *world) link(t *rapid.T) {
 	}
 }
 
-// drawLines draws lines that balance: in each of some currencies one debit of what is credited.
+// drawLines draws lines that balance: in each of some currencies some credits, and one debit of their sum.
 func drawLines(t *rapid.T) (lines []ledger.Line) {
 	for _, currency := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"EUR", "USD", "JPY"}), 1, 3,
 		rapid.ID[string]).Draw(t, "currencies") {
@@ -234,8 +228,7 @@ func (w *world) post(t *rapid.T) {
 		require.ErrorIs(t, err, ledger.ErrInvalid)
 		return
 	}
-	writes, err := ledger.Post(e)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(e))(t)
 	id := ledger.EntryID(tenant, event)
 	_, there := w.journal[id]
 	require.Equal(t, !there, w.commit(t, writes), "an event is posted once")
@@ -263,8 +256,7 @@ func (w *world) revert(t *rapid.T) {
 		return
 	}
 	require.NoError(t, err)
-	writes, err := ledger.Post(reversal)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(reversal))(t)
 	id := ledger.ReversalID(entry.ID)
 	_, there := w.journal[id]
 	require.Equal(t, !there, w.commit(t, writes), "an entry is reversed once")
@@ -273,7 +265,7 @@ func (w *world) revert(t *rapid.T) {
 	}
 }
 
-// reposition gives an entry a new time, as it is, or as it was read before.
+// reposition gives a new time to an entry as it is, or as it was read before.
 func (w *world) reposition(t *rapid.T) {
 	documents := w.entries
 	for _, doc := range w.all(t) {
@@ -292,19 +284,18 @@ func (w *world) reposition(t *rapid.T) {
 	require.NoError(t, failed)
 	if err != nil {
 		require.ErrorIs(t, err, store.ErrStale)
-		require.NotEqual(t, doc.Version, now.Version, "it has moved since")
+		require.NotEqual(t, doc.Version, now.Version, "it has changed since")
 		return
 	}
 	require.Positive(t, ledger.Position(now).At.Compare(ledger.Position(doc).At))
-	delete(w.hashes, doc.Key.ID) // the time is in it
+	delete(w.hashes, doc.Key.ID) // the hash includes the time
 }
 
 // check compares the books with the model and with themselves.
 func (w *world) check(t *rapid.T) {
 	sums, journals, all := map[string]int64{}, 0, w.all(t)
 	for id, doc := range all {
-		entry, err := ledger.Read(doc)
-		require.NoError(t, err)
+		entry := filetest.Must(ledger.Read(doc))(t)
 		left := map[string]int64{}
 		for _, line := range entry.Lines {
 			left[line.Currency] += line.Debit - line.Credit
@@ -326,8 +317,7 @@ func (w *world) check(t *rapid.T) {
 				}
 			}
 		}
-		hash, err := entry.LeafHash()
-		require.NoError(t, err)
+		hash := filetest.Must(entry.LeafHash())(t)
 		if was, seen := w.hashes[id]; seen {
 			require.Equal(t, was, hex.EncodeToString(hash), "%s has changed", id)
 		}
@@ -336,8 +326,7 @@ func (w *world) check(t *rapid.T) {
 	require.Len(t, w.journal, journals)
 	held := map[ledger.Account]int64{}
 	for id, o := range w.orders {
-		chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
-		require.NoError(t, err)
+		chain := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 		require.Equal(t, o.left, chain.Left())
 		require.Equal(t, o.holder, chain.Holder())
 		for _, event := range o.events {
@@ -348,7 +337,7 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, ledger.Points, m.Currency)
 			if m.Kind == ledger.KindTransferIn {
 				require.Equal(t, ledger.KindTransferOut, chain.Entries[i-1].Kind)
-				require.Contains(t, all, m.Before(), "the half of the transfer that stands before")
+				require.Contains(t, all, m.Before(), "the first half of the transfer")
 			}
 		}
 		require.Equal(t, -o.left, sums[string(ledger.IssuedPoints(id))])

@@ -27,18 +27,18 @@ type Balance struct {
 	Closing  int64  `json:"closing" show:"Closing" in:"currency"`
 }
 
-// TrialBalance is what a period, or several, add up to. Opening is what all earlier periods add up to.
+// TrialBalance has the sums of a period, or of several. Opening is the sum of all earlier periods.
 type TrialBalance struct {
 	Tenant string `json:"tenant"`
 	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
 	Period string `json:"period" show:"Months"`
-	// Seal is the last seal that is summed up here, and Unsealed counts the entries that have none.
+	// Seal is the last seal that is included, and Unsealed counts the included entries without one.
 	Seal     int64     `json:"seal"`
 	Unsealed int64     `json:"unsealed"`
 	Balances []Balance `json:"balances" show:"Balances"`
-	// Totals are what the balances of each currency add up to. Closing is 0, or the books are broken.
+	// Totals are the sums of the balances of each currency. Closing is 0, or the books are broken.
 	Totals []Balance `json:"totals" show:"Totals"`
-	// Changed are the ids of entries without a seal that cannot be read: they are left out.
+	// Changed are the ids of unsealed entries that cannot be read and are left out.
 	Changed []string `json:"changed,omitempty"`
 }
 
@@ -55,7 +55,7 @@ func (t TrialBalance) Failure() string {
 	return ""
 }
 
-// Notes says what is wrong with the books, and what is summed up.
+// Notes says what is wrong with the books, and what the sums include.
 func (t TrialBalance) Notes() (notes []string) {
 	if len(t.Changed) > 0 {
 		notes = append(notes, "Entries were changed, cannot be read and are left out: "+strings.Join(t.Changed,
@@ -89,9 +89,9 @@ func Months(ctx context.Context, from store.Getter, tenant string) ([]string, er
 	return slices.Sorted(maps.Keys(now.Periods)), err
 }
 
-// Balances sums up the periods from a first to a last: one seal for each period up to it, and what is not
-// sealed. Every entry that was posted before the call counts exactly once, also while a sealer runs. The
-// error wraps ErrBroken or ErrOverflow, or is that of reading.
+// Balances sums up the periods from a first to a last, from one seal of each period up to the last and from
+// the unsealed entries. Every entry that was posted before the call counts exactly once, also while a sealer
+// runs. The error wraps ErrBroken or ErrOverflow, or is that of reading.
 func Balances(ctx context.Context, from ledger.Reader, tenant, first, last string) (TrialBalance, error) {
 	t := TrialBalance{Tenant: tenant, Period: Span(first, last), Balances: []Balance{}, Totals: []Balance{}}
 	before, err := readHead(ctx, from, tenant)
@@ -114,12 +114,13 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	if err != nil {
 		return t, err
 	}
-	// What was found without a seal, and was sealed meanwhile, is in the seal.
+	// An entry that was sealed meanwhile is included by its seal.
 	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool {
 		return !now.before(ledger.Position(e.Document))
 	})
 	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
-	all, moved := map[string]Totals{}, map[string]Totals{} // up to the last month, and in those asked for
+	// up to the last month, and from the first to the last
+	all, moved := map[string]Totals{}, map[string]Totals{}
 	sum := func(period string, more Totals) error {
 		if err := add(all, "", more); err != nil || period < first {
 			return err
@@ -166,8 +167,8 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	return t, nil
 }
 
-// List returns a page of a tenant's seals, the newest first: those below the number in after, and without one
-// the newest. next is the after of the next page, zero on the last. The error wraps ErrBroken, or is that of
+// List returns a page of a tenant's seals, the newest first: those below the number in after, if there is
+// one. next is the after of the next page, zero on the last. The error wraps ErrBroken, or is that of
 // reading.
 func List(
 	ctx context.Context, from ledger.Reader, tenant string, after store.Cursor, limit int,

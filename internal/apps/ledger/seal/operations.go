@@ -12,43 +12,43 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// VerifyBooks asks for a part of the verification of the books.
+// VerifyBooks requests a page of the verification of the books.
 type VerifyBooks struct {
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"whose books; empty: those of all tenants, and what belongs to none"`
 	Part   string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 }
 
-// ListSeals asks for the seals of a tenant, or of all.
+// ListSeals requests the seals of a tenant, or of all.
 type ListSeals struct {
 	console.OwnedList
 	All bool `json:"-" query:"all" help:"those of all tenants, tenant by tenant, the oldest first"`
 }
 
-// EntryOf asks for an entry, by its id or by that of the event that made it.
+// EntryOf names an entry, by its id or by that of the event that made it.
 type EntryOf struct {
 	console.Owned
 	ID string `json:"-" path:"entry" validate:"required" help:"event or entry"`
 }
 
-// Proof is the proof that an entry stands in its seal.
+// Proof is the proof that an entry is in its seal.
 type Proof struct {
 	Entry string `json:"entry" show:"Entry" link:"journal/entries/{entry}"`
-	// Proof is the text that billhook ledger check-proof and other people's tools read.
+	// Proof is the text that billhook ledger check-proof reads.
 	Proof string `json:"proof" show:"Proof"`
 }
 
 // Notes says what the proof is for.
 func (Proof) Notes() []string {
 	return []string{
-		"It shows a stranger that the entry stands in its seal. Keep it as a file: billhook ledger check-proof " +
-			"checks it without asking anybody.",
+		"It proves to anybody who has kept the seal that the entry is in it. Keep it as a file: billhook ledger " +
+			"check-proof checks it offline.",
 	}
 }
 
 // maxListed bounds a page of seals: each has the sums of all its accounts.
 const maxListed = 100
 
-// Operations are what people do with seals, and by them. What is found wrong is logged.
+// Operations are what people do with seals. Findings are logged.
 func Operations(v Verifier, log *slog.Logger) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -105,31 +105,30 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 	}
 }
 
-// Failures are how what goes wrong with the books is answered.
+// Failures are the answers where the books are broken.
 var Failures = append([]console.Refusal{
 	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ledger.ChangedBooks},
 	{Of: ErrOverflow, Kind: console.Broken, Code: "books_broken", Detail: Unreadable},
 }, ledger.Failures...)
 
-// Unreadable is how it is answered that the books are broken.
+// Unreadable is the detail of an answer where the books cannot be read.
 const Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which " +
 	"document it is."
 
-// Verifications holds one document: how far the verification of all books is that runs by itself.
+// Verifications holds one document, the progress of the daily verification of all books.
 const Verifications = "sealVerifications"
 
 var stateKey = store.Key{Collection: Verifications, ID: "books"}
 
-// The bounds of a step, beside its context: the documents after which it reads no further page, and the
-// findings that are kept.
+// The bounds of a step: the documents after which it reads no further page, and the findings that are stored.
 const (
 	stepReads    = 20_000
 	keptFindings = 20
 )
 
-// Verdict is what a verification of all books has looked at, and what it has found.
+// Verdict is what a verification of all books has checked and found.
 type Verdict struct {
-	// BegunAt is when it began, and FinishedAt when it came to its end; zero: it has not.
+	// BegunAt is when it began, and FinishedAt when it ended; zero: it has not.
 	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
 	Counts     `store:",inline"`
@@ -140,9 +139,9 @@ type Verdict struct {
 	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
 }
 
-// State is how the verification stands that runs by itself.
+// State is the progress of the daily verification.
 type State struct {
-	// Running is the one that goes on, if its BegunAt is not zero. Last has come to its end.
+	// Running is the one that is not finished, if its BegunAt is not zero, and Last the last that is.
 	Running Verdict `json:"running" store:"running"`
 	Last    Verdict `json:"last" store:"last"`
 	At      string  `json:"-" store:"at"`
@@ -150,7 +149,7 @@ type State struct {
 	version store.Version
 }
 
-// Worst is the verdict that people hear of: of the one that runs once it has found something.
+// Worst is the verdict to report: that of the running verification once it has found something.
 func (s State) Worst() Verdict {
 	if s.Running.Found > 0 {
 		return s.Running
@@ -158,7 +157,7 @@ func (s State) Worst() Verdict {
 	return s.Last
 }
 
-// Standing reads how the verification stands. One that cannot be read is as if nothing was verified yet.
+// Standing reads the state. After one that cannot be read the verification begins anew.
 func Standing(ctx context.Context, from store.Getter) (State, error) {
 	doc, err := store.Find(ctx, from, stateKey)
 	s := State{version: doc.Version}
@@ -170,8 +169,8 @@ func Standing(ctx context.Context, from store.Getter) (State, error) {
 // verified every day, and larger ones in at most 28 days. last is what the verification before has read.
 func DailyReads(last int64) int64 { return max(200_000, last/28) }
 
-// due reports whether the verification that runs may read more now, or whether the next one begins, a day
-// after the last one did.
+// due reports whether the running verification may read more now or, if none is running, whether the next one
+// begins: a day after the last one did.
 func (s State) due(now time.Time) bool {
 	if v := s.Running; !v.BegunAt.IsZero() {
 		days := 1 + max(0, int64(now.Sub(v.BegunAt)/day))
@@ -183,7 +182,7 @@ func (s State) due(now time.Time) bool {
 
 const day = 24 * time.Hour
 
-// Watch verifies the books of all tenants again and again, a step at a time. Every field is required.
+// Watch verifies the books of all tenants, at most once a day, in steps. Every field is required.
 type Watch struct {
 	Verifier
 
@@ -192,9 +191,9 @@ type Watch struct {
 	Report func(Finding)
 }
 
-// Step goes on with the verification, or begins the next where the last began a day ago, as far as ctx,
-// stepReads and DailyReads let it. What it has come to is kept after each part. Of two steps at once one ends
-// early. The error is that of reading or writing.
+// Step continues the verification, or begins the next where the last began a day ago, within the bounds of
+// ctx, stepReads and DailyReads. The state is stored after each page. Of two concurrent steps one ends early.
+// The error is that of reading or writing.
 func (w Watch) Step(ctx context.Context) (State, error) {
 	s, err := Standing(ctx, w.Store)
 	if err != nil {
@@ -209,16 +208,16 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 		}
 		part, err := w.All(ctx, s.At)
 		switch {
-		case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
+		case errors.Is(err, ErrPage): // somebody has changed the state
 			*v, s.At = Verdict{BegunAt: now()}, ""
 			continue
 		case err != nil && ctx.Err() != nil:
-			return s, nil //nolint:nilerr // the next step does this part again
+			return s, nil //nolint:nilerr // the next step verifies this page again
 		case err != nil:
 			return s, err
 		}
 		read, v.Reads = read+part.reads, v.Reads+part.reads
-		for _, finding := range part.Findings { // before the state: twice is better than never
+		for _, finding := range part.Findings { // before the state is stored: twice is better than never
 			w.Report(finding)
 		}
 		v.add(part.Counts)

@@ -21,18 +21,18 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// inclusion proves that an entry stands in a seal, to whoever has kept the seal.
+// inclusion proves to anybody who has kept a seal that an entry is in it.
 type inclusion struct {
 	Tenant string `json:"tenant"`
 	Seal   int64  `json:"seal"`
-	// Index is the entry's place in the seal, from 0.
+	// Index is the position of the entry's leaf in the seal, from 0.
 	Index int64 `json:"index"`
 	// Path are the hashes that lead from the entry to the root: RFC 6962's inclusion proof.
 	Path  [][]byte       `json:"path"`
 	Entry jsontext.Value `json:"entry"`
 }
 
-// text is the one form that a proof has.
+// text is the only valid form of the proof.
 func (p inclusion) text() ([]byte, error) {
 	text, err := json.Marshal(p)
 	return append(text, '\n'), err
@@ -56,7 +56,7 @@ func (p Proven) Notes() []string {
 	return []string{fmt.Sprintf(is, p.Index+1, p.Count, p.Seal, p.Tenant)}
 }
 
-// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or
+// Prove returns the proof that an entry is in its seal. The error may be ErrNoEntry, ErrUnsealed or
 // ErrBroken.
 func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, error) {
 	entry, err := store.Read(ctx, from, ledger.Key(entryID), ErrNoEntry, ledger.Read)
@@ -78,7 +78,7 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 	if made.Entry, err = entry.Canonical(); err == nil {
 		text, err = made.text()
 	}
-	if err == nil { // what does not prove is not given out: the books were changed
+	if err == nil { // the check fails where the books were changed
 		_, err = CheckProof(text, []Seal{s})
 	}
 	if err != nil {
@@ -87,8 +87,9 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 	return text, nil
 }
 
-// locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is
-// below 0 where no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken.
+// locate returns the first seal that passes an entry's position, its leaves, and the index of the entry's
+// leaf. place is below 0 where no seal passes it yet, or where none of the leaves is the entry's. The error
+// may be ErrBroken.
 func locate(
 	ctx context.Context, from ledger.Reader, e ledger.Entry,
 ) (s Seal, leaves []leaf, place int, err error) {
@@ -96,7 +97,7 @@ func locate(
 	query := store.Query{
 		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Limit: 2,
 		Due:   &store.Due{Field: "through", Until: end.At},
-		After: store.Cursor{At: position.At.Add(-time.Microsecond), ID: "~"}, // behind the ids of all seals
+		After: store.Cursor{At: position.At.Add(-time.Microsecond), ID: "~"}, // after the ids of all seals
 	}
 	for s.Number == 0 || s.before(position) {
 		page, err := from.Query(ctx, query)
@@ -113,8 +114,8 @@ func locate(
 	return s, leaves, slices.IndexFunc(leaves, func(l leaf) bool { return l.id == e.ID }), err
 }
 
-// Locate sets the seal of an entry and its place in it, and reports whether the entry is what its seal holds;
-// one that no seal has come to is.
+// Locate sets the seal of an entry and the index of its leaf, and reports whether the entry is as it was
+// sealed; an unsealed entry is.
 func Locate(ctx context.Context, from ledger.Reader, e *ledger.Entry) (unchanged bool, err error) {
 	s, leaves, place, err := locate(ctx, from, *e)
 	switch e.Seal = s.Number; {
@@ -160,10 +161,10 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	}, nil
 }
 
-// Resealed is the kind of a finding that only kept seals show: the seal is not the one that was kept.
+// Resealed is the kind of a finding that only kept seals reveal: the seal is not the one that was kept.
 const Resealed = "resealed"
 
-// Read reads seals that somebody has kept, each by itself or in lists, and checks each.
+// Read reads kept seals, single ones or lists, and checks each.
 func Read(text []byte) (seals []Seal, err error) {
 	for decoder := jsontext.NewDecoder(bytes.NewReader(text)); ; {
 		var one struct {
@@ -173,7 +174,7 @@ func Read(text []byte) (seals []Seal, err error) {
 		if err := json.UnmarshalDecode(decoder, &one); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("it is not JSON behind %d seals: %w", len(seals), err)
+			return nil, fmt.Errorf("it is not JSON after %d seals: %w", len(seals), err)
 		}
 		if one.Items == nil {
 			one.Items = []Seal{one.Seal}
@@ -191,15 +192,15 @@ func Read(text []byte) (seals []Seal, err error) {
 	return seals, nil
 }
 
-// Comparison is what a comparison with seals that were kept elsewhere has come to.
+// Comparison is the result of a comparison with seals that were kept elsewhere.
 type Comparison struct {
 	Kept     int64     `json:"kept_seals" show:"Kept seals"`
 	Findings []Finding `json:"findings" show:"Findings"`
-	// Unkept are the tenants of which no seal was kept: of them nobody finds that all was sealed again.
+	// Unkept are the tenants of which no seal was kept, so that nobody finds that all was sealed again.
 	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
 }
 
-// Notes say how many seals are as they were, where nothing was found.
+// Notes says how many seals are unchanged, where nothing was found.
 func (c Comparison) Notes() []string {
 	if len(c.Findings) > 0 {
 		return nil
@@ -207,7 +208,7 @@ func (c Comparison) Notes() []string {
 	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
 }
 
-// Failure is what a command that asked for it ends with; empty: nothing was found.
+// Failure is the error of a command that compares; empty: nothing was found.
 func (c Comparison) Failure() string {
 	if len(c.Findings) == 0 {
 		return ""
@@ -215,8 +216,8 @@ func (c Comparison) Failure() string {
 	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
 }
 
-// Compare compares the seals that somebody has kept elsewhere with those that are there. Only this finds that
-// all was sealed again, or that the newest were cut off.
+// Compare compares kept seals with those of the store. Only this finds that all was sealed again, or that the
+// newest seals were deleted.
 func Compare(kept, there []Seal) Comparison {
 	c, now, tenants := Comparison{Findings: []Finding{}}, map[store.Key]string{}, map[string]bool{}
 	for _, s := range there {
@@ -231,7 +232,7 @@ func Compare(kept, there []Seal) Comparison {
 		if found {
 			c.Kept++
 		} else {
-			detail = "the seal that was kept is gone"
+			detail = "the seal that was kept does not exist any more"
 		}
 		if hash != s.Hash {
 			c.Findings = append(c.Findings, Finding{Resealed, s.Tenant, key.String(), s.Number, detail})
@@ -260,7 +261,7 @@ func rootOf(leaves []leaf) []byte {
 	return hasher.HashChildren(rootOf(leaves[:half]), rootOf(leaves[half:]))
 }
 
-// pathOf returns the hashes that lead from a leaf to the root. Of a leaf that there is not they lead nowhere.
+// pathOf returns the hashes that lead from a leaf to the root.
 func pathOf(leaves []leaf, index int) [][]byte {
 	if len(leaves) < 2 {
 		return nil

@@ -21,24 +21,19 @@ import (
 func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 	t.Helper()
 	s := storetest.Open(t)
-	var entries []ledger.Entry
-	for i := range n {
-		entries = append(entries, sale("acme", fmt.Sprint("e", i), "2026-11", 100+int64(i),
-			time.Duration(i)*time.Second))
-	}
-	for _, entry := range entries { // one after the other: so they stand in their seal
-		post(t, s, entry)
+	event := func(i int) string { return fmt.Sprint("e", i) }
+	for i := range n { // in this order they are in their seal
+		post(t, s, sale("acme", event(i), "2026-11", 100+int64(i), time.Duration(i)*time.Second))
 	}
 	run(t, s)
-	for _, entry := range entries {
-		text := filetest.Must(seal.Prove(t.Context(), s, ledger.EntryID("acme", entry.EventID)))(t)
-		all = append(all, text)
+	for i := range n {
+		all = append(all, filetest.Must(seal.Prove(t.Context(), s, ledger.EntryID("acme", event(i))))(t))
 	}
 	kept, _ = filetest.Both(seal.List(t.Context(), s, "acme", store.Cursor{}, 10))(t)
 	return all, kept
 }
 
-func TestEachEntryOfASealIsProvenToWhoeverKeptTheSeal(t *testing.T) {
+func TestEachEntryOfASealIsProvenByTheKeptSeal(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 8, 21} {
 		all, kept := proofs(t, n)
@@ -54,7 +49,7 @@ func TestEachEntryOfASealIsProvenToWhoeverKeptTheSeal(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatIsNotAsItWasSealedIsNotProven(t *testing.T) {
+func TestAnUnsealedOrChangedEntryIsNotProven(t *testing.T) {
 	t.Parallel()
 	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0))
@@ -86,7 +81,7 @@ func TestAChangedProofProvesNothing(t *testing.T) {
 	}
 }
 
-// The files in testdata may never change: what was given out is checked for years.
+// The files in testdata may never change: proofs that were given out are checked for years.
 func vector(t testing.TB) (text string, kept []seal.Seal) {
 	t.Helper()
 	good := filetest.Read(t, "testdata", "proof.json")
@@ -119,28 +114,28 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	first, second, _ := strings.Cut(path, ",")
 	route := func(hashes ...string) string { return begin + `"path":[` + strings.Join(hashes, ",") + "]" + rest }
 	for sentence, text := range map[string]string{
-		"nothing":                        "",
-		"no proof":                       "{}\n",
-		"a list":                         "[]\n",
-		"a member more":                  strings.Replace(good, `"index":1`, `"index":1,"more":1`, 1),
-		"a member twice":                 strings.Replace(good, `"index":1`, `"index":1,"index":1`, 1),
-		"a space more":                   strings.Replace(good, `"index":1`, `"index": 1`, 1),
-		"another entry":                  strings.Replace(good, `"debit":101`, `"debit":102`, 1),
-		"the entry in another form":      strings.Replace(good, `"entry":{`, `"entry":{ `, 1),
-		"another place":                  strings.Replace(good, `"index":1`, `"index":0`, 1),
-		"a place behind the end":         strings.Replace(good, `"index":1`, `"index":3`, 1),
-		"a place before the beginning":   strings.Replace(good, `"index":1`, `"index":-1`, 1),
-		"another tenant":                 strings.Replace(good, `"tenant":"acme"`, `"tenant":"beta"`, 1),
-		"another seal":                   strings.Replace(good, `"seal":1`, `"seal":2`, 1),
-		"a hash is gone":                 route(first),
-		"a hash is another":              route(first, zeros),
-		"a hash is short":                route(first, `"AAAA"`),
-		"a hash more":                    route(first, second, zeros),
-		"the hashes changed places":      route(second, first),
-		"hashes without an end":          route(strings.Split(strings.Repeat(zeros+" ", 1000), " ")[:1000]...),
-		"it ends in the middle":          good[:len(good)/2],
-		"it does not end":                strings.TrimSuffix(good, "\n"),
-		"something behind the last line": good + "x",
+		"an empty text":             "",
+		"an object without members": "{}\n",
+		"a list":                    "[]\n",
+		"an unknown member":         strings.Replace(good, `"index":1`, `"index":1,"more":1`, 1),
+		"a member twice":            strings.Replace(good, `"index":1`, `"index":1,"index":1`, 1),
+		"an additional space":       strings.Replace(good, `"index":1`, `"index": 1`, 1),
+		"another entry":             strings.Replace(good, `"debit":101`, `"debit":102`, 1),
+		"the entry in another form": strings.Replace(good, `"entry":{`, `"entry":{ `, 1),
+		"another index":             strings.Replace(good, `"index":1`, `"index":0`, 1),
+		"an index after the end":    strings.Replace(good, `"index":1`, `"index":3`, 1),
+		"a negative index":          strings.Replace(good, `"index":1`, `"index":-1`, 1),
+		"another tenant":            strings.Replace(good, `"tenant":"acme"`, `"tenant":"beta"`, 1),
+		"another seal":              strings.Replace(good, `"seal":1`, `"seal":2`, 1),
+		"a hash is missing":         route(first),
+		"a hash is another":         route(first, zeros),
+		"a hash is short":           route(first, `"AAAA"`),
+		"an additional hash":        route(first, second, zeros),
+		"the hashes changed places": route(second, first),
+		"far too many hashes":       route(strings.Split(strings.Repeat(zeros+" ", 1000), " ")[:1000]...),
+		"half of the text":          good[:len(good)/2],
+		"no newline at the end":     strings.TrimSuffix(good, "\n"),
+		"text after the last line":  good + "x",
 	} {
 		require.NotEqual(t, good, text, sentence)
 		require.ErrorIs(t, filetest.ErrorOf(seal.CheckProof([]byte(text), kept)), seal.ErrProof, sentence)

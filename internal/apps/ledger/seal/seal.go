@@ -62,16 +62,16 @@ type Through struct {
 
 func (t Through) cursor() store.Cursor { return store.Cursor(t) }
 
-// before reports whether a position is behind this one.
+// before reports whether this position is before another.
 func (t Through) before(at store.Cursor) bool { return t.cursor().Compare(at) < 0 }
 
 // Seal is one seal of a tenant's chain.
 type Seal struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
-	// Number is its place in the tenant's chain: 1, 2, ...
+	// Number is its number in the tenant's chain: 1, 2, ...
 	Number int64 `json:"number" store:"number,required" show:"Seal"`
-	// Through is the position of its last entry. It holds all entries of the tenant up to there, but those of
-	// the seals before.
+	// Through is the position of its last entry. It holds all entries of the tenant up to there that no earlier
+	// seal holds.
 	Through `store:",inline"`
 	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
 	Previous string `json:"previous" store:"previous,required"`
@@ -81,7 +81,7 @@ type Seal struct {
 	SealedAt time.Time `json:"sealed_at" store:"sealed_at,required" show:"Sealed"`
 	// Totals is what its entries add, by period.
 	Totals map[string]Totals `json:"totals" store:"totals,required"`
-	// Running is all that was sealed so far in each period of Totals.
+	// Running is the sum of this seal and all earlier ones, for each period of Totals.
 	Running map[string]Totals `json:"running" store:"running,required"`
 	// Periods is the number of the last seal, up to this one, with entries of each period.
 	Periods map[string]int64 `json:"periods" store:"periods,required"`
@@ -91,8 +91,8 @@ type Seal struct {
 
 var firstPrevious = strings.Repeat("0", 2*sha256.Size)
 
-// computed returns the hash over all but Hash, of the seal's JSON in the form of RFC 8785: anybody who keeps
-// a seal can compute it.
+// computed returns the hash of the seal's JSON without Hash, in the form of RFC 8785, so that anybody who
+// keeps a seal can compute it.
 func (s Seal) computed() (string, error) {
 	s.Hash = ""
 	s.SealedAt, s.At = s.SealedAt.UTC(), s.At.UTC()
@@ -107,19 +107,19 @@ func (s Seal) computed() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Check reports whether the seal's hash is that of what it says. The error wraps ErrBroken.
+// Check compares the seal's hash with its content. The error wraps ErrBroken.
 func (s Seal) Check() error {
 	hash, err := s.computed()
 	if err == nil && hash != s.Hash {
-		err = fmt.Errorf("%w: the hash is another's", ErrBroken)
+		err = fmt.Errorf("%w: the hash is not that of its content", ErrBroken)
 	}
 	return err
 }
 
-// unread: it cannot be read, and has its number alone.
+// unread reports whether the seal could not be read and has only its number.
 func (s Seal) unread() bool { return s.Hash == "" }
 
-// decode reads a document that has the fields of a T, and no other. The error wraps ErrBroken.
+// decode reads a document that has exactly the fields of a T. The error wraps ErrBroken.
 func decode[T any](doc store.Document) (one T, err error) {
 	if err := store.Decode(doc.Fields, &one); err != nil || !reflect.DeepEqual(store.Encode(&one), doc.Fields) {
 		return one, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -127,7 +127,7 @@ func decode[T any](doc store.Document) (one T, err error) {
 	return one, nil
 }
 
-// head is the newest seal of a tenant's chain, as its document says.
+// head is the document that names the newest seal of a tenant's chain.
 type head struct {
 	Tenant  string `store:"tenant,required"`
 	Number  int64  `store:"number,required"`
@@ -136,7 +136,7 @@ type head struct {
 	Periods map[string]int64 `store:"periods,required"`
 
 	version store.Version
-	sums    map[string]Totals // what running has read, or need not read
+	sums    map[string]Totals // the running sums that are known already
 }
 
 func (s Seal) head() head {
@@ -146,8 +146,8 @@ func (s Seal) head() head {
 	}
 }
 
-// running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal
-// that says so cannot be read, or contradicts the head.
+// running returns the sum of a period in all seals up to the head. The error wraps ErrBroken where the last
+// seal of the period cannot be read, or contradicts the head.
 func (h head) running(ctx context.Context, from store.Getter, period string) (Totals, error) {
 	number, sealed := h.Periods[period]
 	sum, known := h.sums[period]
@@ -181,7 +181,7 @@ func readHead(ctx context.Context, from store.Getter, tenant string) (head, erro
 	}
 	h, err := decode[head](doc)
 	if err == nil && (h.Tenant != tenant || h.Number < 1) {
-		err = fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
+		err = fmt.Errorf("%w: %s has the fields of another", ErrBroken, doc.Key)
 	}
 	h.version, h.sums = doc.Version, map[string]Totals{}
 	return h, err
@@ -203,8 +203,8 @@ func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 	return map[string]any{"tenant": tenant, "number": number, "leaves": list}
 }
 
-// errGone: a seal, or a list of leaves, is not there, though another document says that it is.
-var errGone = fmt.Errorf("%w: it is gone", ErrBroken)
+// errGone: a seal, or a list of leaves, does not exist, though another document refers to it.
+var errGone = fmt.Errorf("%w: it does not exist", ErrBroken)
 
 // readLeaves reads the leaves of a seal. The error may be ErrBroken.
 func readLeaves(ctx context.Context, from store.Getter, tenant string, number int64) ([]leaf, error) {
@@ -215,7 +215,7 @@ func readLeaves(ctx context.Context, from store.Getter, tenant string, number in
 			text, _ := element.(string)
 			hash, id, _ := strings.Cut(text, " ")
 			leaves[i].id = id
-			leaves[i].hash, _ = hex.DecodeString(hash) // what is lost makes the comparison fail
+			leaves[i].hash, _ = hex.DecodeString(hash) // an invalid hash makes the comparison fail
 		}
 		if !reflect.DeepEqual(leavesFields(tenant, number, leaves), doc.Fields) {
 			return nil, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -229,7 +229,7 @@ func readNumber(ctx context.Context, from store.Getter, tenant string, number in
 	return store.Read(ctx, from, sealKey(tenant, number), errGone, func(doc store.Document) (Seal, error) {
 		s, err := decode[Seal](doc)
 		if err == nil && doc.Key != sealKey(s.Tenant, s.Number) {
-			err = fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
+			err = fmt.Errorf("%w: %s has the fields of another", ErrBroken, doc.Key)
 		}
 		return s, cmp.Or(err, s.Check())
 	})
@@ -253,25 +253,25 @@ func ID(tenant string, number int64) string {
 	return fmt.Sprintf("%s~%010d", HeadID(tenant), number)
 }
 
-// Origins knows what stands behind the entries of the books. Both answers are read past every cache.
+// Origins finds what has made the entries of the books. It reads past every cache.
 type Origins interface {
-	// Vouched reports whether the record of the entry's event names the entry, or the audit its
-	// author. Both are written in the entry's own commit. The error is that of reading.
+	// Vouched reports whether the record of the entry's event names the entry, or the audit names the entry's
+	// author: both are written in the entry's own commit. The error is that of reading.
 	Vouched(ctx context.Context, entry ledger.Entry) (bool, error)
-	// Made returns how many entries the records of a tenant name whose commits the database took from one time
-	// to another, both included. Where that is the number of the entries, each is vouched for.
+	// Made returns how many entries the records of a tenant name that were committed from one time to another,
+	// both included. Where that is the number of the entries, each is vouched for.
 	Made(ctx context.Context, tenant string, from, to time.Time) (int64, error)
 	// Closings returns the moment from which each closed month of a tenant takes no entries.
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }
 
-// ask returns the answer to the question about each, of which some are asked at once.
-func ask[T any](
-	ctx context.Context, all []T, question func(context.Context, T) (bool, error),
+// checkAll returns the answer of check for each of all, in parallel.
+func checkAll[T any](
+	ctx context.Context, all []T, check func(context.Context, T) (bool, error),
 ) ([]bool, error) {
 	answers := make([]bool, len(all))
 	return answers, store.AtOnce(ctx, len(all), func(ctx context.Context, i int) (err error) {
-		answers[i], err = question(ctx, all[i])
+		answers[i], err = check(ctx, all[i])
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/filetest"
@@ -35,11 +36,10 @@ func sale(tenant, event, period string, amount int64, after time.Duration) ledge
 
 func credit(t *testing.T, uid, order string) []store.Write {
 	t.Helper()
-	return filetest.Must(ledger.Credit(ledger.Move{
-		Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order),
-		To: ledger.UserPoints(uid), Amount: 5,
-		Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
-	}))(t)
+	return ledgertest.Credited(t, ledger.Move{
+		Tenant: "acme", Order: order, EventID: "e-" + order, To: ledger.UserPoints(uid), Amount: 5,
+		OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
+	})
 }
 
 func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
@@ -47,8 +47,7 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	for some := range slices.Chunk(entries, store.MaxWrites) {
 		var writes []store.Write
 		for _, entry := range some {
-			w := filetest.Must(ledger.Post(entry))(t)
-			writes = append(writes, w...)
+			writes = append(writes, filetest.Must(ledger.Post(entry))(t)...)
 		}
 		storetest.Put(t, s, writes...)
 	}
@@ -65,16 +64,18 @@ func run(t *testing.T, s store.Store) seal.Sealed {
 	return filetest.Must(sealer(s).Run(t.Context()))(t)
 }
 
-func findings(t *testing.T, from ledger.Reader) []seal.Finding {
-	t.Helper()
-	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: from, Origins: sealtest.Trusting{}})
-	require.NoError(t, err)
-	return found
+func verifier(from ledger.Reader) seal.Verifier {
+	return seal.Verifier{From: from, Origins: sealtest.Trusting{}}
 }
 
-// A seal is one commit of three documents. A run reads each entry once, and a page of each shard; beside a
-// seal's commit it writes the cursor as it begins and once for each window.
-func TestABacklogIsSealedWithARead(t *testing.T) {
+func findings(t *testing.T, from ledger.Reader) []seal.Finding {
+	t.Helper()
+	return filetest.Must(sealtest.Findings(t.Context(), verifier(from)))(t)
+}
+
+// A seal is one commit of three documents. A run reads each entry once, and a page of each shard; besides the
+// seals it writes the cursor at its beginning and once for each batch of entries.
+func TestABacklogIsSealedWithOneReadOfEachEntry(t *testing.T) {
 	t.Parallel()
 	s, big := &storetest.Counter{Store: storetest.Open(t)}, 12_000
 	if testing.Short() {
@@ -96,15 +97,15 @@ func TestABacklogIsSealedWithARead(t *testing.T) {
 	s = &storetest.Counter{Store: s.Store}
 	require.Equal(t, seal.Sealed{}, run(t, s))
 	require.Equal(t, []int64{1 + ledger.Shards, 1}, []int64{s.Reads.Load(), s.Written.Load()},
-		"nothing is left to do")
+		"a run without entries to seal")
 	post(t, s, sale("big", "waits", "2026-11", 100, 0), sale("big", "later", "2026-12", 100, 0))
 	balance := filetest.Must(seal.Balances(t.Context(), s, "big", "2026-11", "2026-11"))(t)
 	require.Equal(t, []int64{int64(done.Seals) - 1, 1}, []int64{balance.Seal, balance.Unsealed},
-		"how far it goes")
+		"the balance names the last seal that it includes")
 	require.Empty(t, findings(t, s))
 }
 
-func TestWhatTheDatabaseMayStillCommitBeforeWaits(t *testing.T) {
+func TestEntriesYoungerThanTheLagAreNotSealedYet(t *testing.T) {
 	t.Parallel()
 	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0))
@@ -114,8 +115,7 @@ func TestWhatTheDatabaseMayStillCommitBeforeWaits(t *testing.T) {
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, s))
 }
 
-// The time of a run is bounded: what it has not come to is said to be left.
-func TestARunWithoutTimeSaysThatThereIsMore(t *testing.T) {
+func TestARunThatIsOutOfTimeReportsThatThereIsMore(t *testing.T) {
 	t.Parallel()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, faults, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, time.Minute))
@@ -148,16 +148,16 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	post(t, s, sale("acme", "c", "2026-11", 100, 0), sale("beta", "d", "2026-11", 200, 0))
 	for _, sealed := range []int{1, 0} {
 		done, err := sealer(s).Run(t.Context())
-		require.ErrorIs(t, err, seal.ErrBroken, "no seal is put upon one that was changed")
+		require.ErrorIs(t, err, seal.ErrBroken, "no seal follows one that was changed")
 		require.Equal(t, seal.Sealed{Entries: sealed, Seals: sealed, OldestSeconds: 3600}, done)
 	}
 	change(1)
-	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, s), "once it is mended, what waits is sealed")
+	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, s), "a repaired tenant's entries are sealed")
 	require.Empty(t, findings(t, s))
 }
 
-// A seal of many periods fits in a document, since it is cut.
-func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
+// A seal is one document, so entries of too many accounts and periods are divided into several.
+func TestEntriesOfManyAccountsAndPeriodsGetSeveralSeals(t *testing.T) {
 	t.Parallel()
 	s := storetest.Open(t)
 	for round := range 2 {
@@ -182,8 +182,8 @@ func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
 	require.Empty(t, findings(t, s))
 }
 
-// A store that is down is no finding, and no balance: the error of every single read comes out.
-func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
+// A store that is down is no finding, and no balance of 0.
+func TestAnyFailedReadFailsTheVerificationAndTheBalance(t *testing.T) {
 	t.Parallel()
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
@@ -191,9 +191,9 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	storetest.Put(t, s, credit(t, "u1", "o1")...)
 	run(t, s)
 	down := errors.New("no answer")
-	for name, ask := range map[string]func() error{
+	for name, do := range map[string]func() error{
 		"verification": func() error {
-			found, err := sealtest.Findings(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}})
+			found, err := sealtest.Findings(t.Context(), verifier(s))
 			require.Empty(t, found)
 			return err
 		},
@@ -210,7 +210,7 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 				}
 				return do()
 			}
-			err := ask()
+			err := do()
 			if reads < failing {
 				require.NoError(t, err, name)
 				break
@@ -220,23 +220,24 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	}
 }
 
-func TestSealsFollowTheModelHere(t *testing.T) {
+func TestSealsFollowTheModelOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	sealtest.Run(t, storetest.Open)
 }
 
-// watching is the verification task of a store, which tells of what it finds.
+// watching is the verification task of a store; it appends its findings to reported.
 func watching(s store.Store, now func() time.Time, reported *[]string) seal.Watch {
 	return seal.Watch{
-		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: now,
+		Verifier: verifier(s), Store: s, Now: now,
 		Report: func(f seal.Finding) { *reported = append(*reported, f.Kind+" "+f.Document) },
 	}
 }
 
+// watched has more seals than one part verifies, one changed entry, an entry without a seal, and an account.
 func watched(t *testing.T) store.Store {
 	t.Helper()
 	s := storetest.Open(t)
-	for i := range 12 { // more seals than a part has
+	for i := range 12 {
 		post(t, s, sale("acme", fmt.Sprint("a", i), "2026-11", 100, 0))
 		run(t, s)
 	}
@@ -245,11 +246,15 @@ func watched(t *testing.T) store.Store {
 	storetest.Edit(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) {
 		fields["rule"] = "another"
 	})
+	storetest.Put(t, s, credit(t, "u1", "o1")...)
 	return s
 }
 
-// It ends once, finds what a whole one finds, and begins again a day later.
-func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
+// inWatched are the counts of a whole verification of watched.
+var inWatched = seal.Counts{Seals: 14, Entries: 14, Unsealed: 1, Accounts: 1}
+
+// It finds the same as one without interruptions, once, and begins again a day later.
+func TestAnInterruptedDailyVerificationContinues(t *testing.T) {
 	t.Parallel()
 	step := 3
 	if testing.Short() {
@@ -284,8 +289,7 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 		require.Equal(t, []string{"changed entries/" + ledger.EntryID("beta", "b")}, reported)
 		require.EqualValues(t, 1, state.Worst().Found)
 		require.Equal(t, "changed", state.Last.Findings[0].Kind)
-		require.EqualValues(t, 14, state.Last.Seals)
-
+		require.Equal(t, inWatched, state.Last.Counts)
 		s.OnRead = nil
 		again := filetest.Must(watch.Step(t.Context()))(t)
 		require.Equal(t, state.Last, again.Last, "once a day")
@@ -301,15 +305,15 @@ func step(t *testing.T, s store.Store) seal.State {
 	return filetest.Must(watching(s, func() time.Time { return noon }, new([]string)).Step(t.Context()))(t)
 }
 
-func TestAVerificationWhoseProgressIsDamagedBeginsAnew(t *testing.T) {
+func TestAVerificationWithDamagedProgressBeginsAnew(t *testing.T) {
 	t.Parallel()
 	s := watched(t)
-	storetest.Put(t, s, store.Set(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{
+	storetest.Put(t, s, store.Set(progress, map[string]any{
 		"at":      "behind everything",
 		"running": map[string]any{"begun_at": noon.Add(-time.Hour), "seals": int64(7), "found": int64(1)},
 	}))
 	last := step(t, s).Last
-	require.Equal(t, []any{noon, int64(14), int64(1)}, []any{last.BegunAt, last.Seals, last.Found})
+	require.Equal(t, []any{noon, inWatched, int64(1)}, []any{last.BegunAt, last.Counts, last.Found})
 }
 
 func TestAVerificationOfLargeBooksIsSpreadOverDays(t *testing.T) {
@@ -320,7 +324,7 @@ func TestAVerificationOfLargeBooksIsSpreadOverDays(t *testing.T) {
 		goesOn        bool
 	}{
 		"small books are read within the day":                  {199_000, 0, time.Hour, true},
-		"what a day may cost is spent":                         {200_000, 0, 23 * time.Hour, false},
+		"the reads of a day are used up":                       {200_000, 0, 23 * time.Hour, false},
 		"the next day goes on":                                 {200_000, 0, 24 * time.Hour, true},
 		"large books are read in 28 days":                      {999_000, 28_000_000, time.Hour, true},
 		"and no sooner":                                        {1_000_000, 28_000_000, time.Hour, false},
@@ -343,7 +347,7 @@ func TestAVerificationOfLargeBooksIsSpreadOverDays(t *testing.T) {
 	}
 }
 
-func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
+func TestAVerificationReadsInProportionToTheBooks(t *testing.T) {
 	t.Parallel()
 	cost := func(tenants int) int64 {
 		s := &storetest.Counter{Store: storetest.Open(t)}
@@ -357,10 +361,22 @@ func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
 		require.EqualValues(t, tenants, last.Seals)
 		return s.Reads.Load()
 	}
-	require.Less(t, cost(40), 5*cost(10), "each tenant costs as much as the one before")
+	require.Less(t, cost(40), 5*cost(10), "four times as many tenants need some four times as many reads")
 }
 
-// Of two steps at once one ends early, and each part is counted once. Of a finding both may tell.
+// A step ends after so many reads, so each part has to count its own.
+func TestAPartCountsTheDocumentsThatItReads(t *testing.T) {
+	t.Parallel()
+	s := &storetest.Counter{Store: watched(t)}
+	for at, parts := "", 0; at != "" || parts == 0; parts++ {
+		s.Reads.Store(0)
+		part := filetest.Must(verifier(s).All(t.Context(), at))(t)
+		require.InDelta(t, s.Reads.Load(), part.Read(), 12, at)
+		at = part.Next
+	}
+}
+
+// Of two steps at once one ends early, and each part is counted once. Both may report the same finding.
 func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	t.Parallel()
 	s := watched(t)
@@ -378,5 +394,5 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	state := filetest.Must(watch(faults).Step(t.Context()))(t)
 	require.Contains(t, []int{1, 2}, len(reported))
 	require.EqualValues(t, 1, state.Last.Found)
-	require.EqualValues(t, 14, state.Last.Seals)
+	require.Equal(t, inWatched, state.Last.Counts)
 }

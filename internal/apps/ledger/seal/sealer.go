@@ -15,7 +15,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// The bounds of a seal: it fits in one document, and so do its leaves; verification takes ten at a time.
+// The bounds of a seal: it fits in one document, and so do its leaves; a page of a verification reads ten.
 const (
 	maxEntries = store.MaxPage
 	maxBytes   = 900 << 10
@@ -25,18 +25,18 @@ const (
 // atOnce is how many entries are read before they are sealed.
 const atOnce = ledger.Shards * store.MaxPage
 
-// countedFrom is how many entries are asked about one by one: to count the records of more is cheaper.
+// countedFrom is up to how many entries each record is read: counting the records of more is cheaper.
 const countedFrom = 16
 
 // tries is how often a tenant is looked at again after another sealer was faster.
 const tries = 3
 
-// Sealer seals what is posted and has no seal. Every field but Lag is required.
+// Sealer seals posted entries. Every field but Lag is required.
 type Sealer struct {
 	Store   store.Store
 	Origins Origins
 	Now     func() time.Time
-	// Lag is how long a commit may take in the database after it has got its time: what is younger waits.
+	// Lag is how long a commit may take in the database after it got its time: younger entries wait.
 	Lag time.Duration
 }
 
@@ -47,19 +47,19 @@ type Sealed struct {
 	Raced   int `json:"raced"`
 	// Unreadable counts the entries that cannot be sealed; verify names them.
 	Unreadable int `json:"unreadable"`
-	// Unfounded counts the entries that nothing vouches for: they are not sealed, and verify names them, too.
+	// Unfounded counts the entries that nothing vouches for: they are not sealed either, and verify names them.
 	Unfounded int `json:"unfounded"`
-	// More: the run's time was over; another would find more.
+	// More reports that the run was out of time before it had sealed all.
 	More bool `json:"more"`
 	// OldestSeconds is the age of the oldest entry that was seen and is left without a seal; 0: none.
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
 
-// Run seals what it finds until nothing is left or the context is done. An error is the first that occurred;
-// the other tenants were sealed nevertheless. Any number of sealers may run at once.
+// Run seals entries until none is left or the context is done. It returns the first error; other tenants are
+// sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s}
-	// No clock of an instance says what is old enough: the database's does.
+	// The database's clock decides which entries are older than Lag: those of instances differ.
 	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
 	_, err := s.Store.Commit(ctx, []store.Write{begun})
 	if err == nil {
@@ -85,8 +85,7 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	return r.done, cmp.Or(r.first, err)
 }
 
-// cursor says how far all entries are sealed: those up to a position, but for those of the tenants that are
-// behind.
+// cursor is the position up to which the entries of all tenants are sealed, except of those in Behind.
 type cursor struct {
 	Through `store:",inline"`
 	// Now is the database's time when the last run began.
@@ -99,7 +98,7 @@ type cursor struct {
 
 var cursorKey = store.Key{Collection: Heads, ID: "~cursor"}
 
-// readCursor reads the cursor. With one that is gone or damaged all is gone through once more.
+// readCursor reads the cursor. After a missing or damaged one the sealer reads all entries again.
 func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 	doc, err := store.Find(ctx, from, cursorKey)
 	c := cursor{version: doc.Version}
@@ -112,7 +111,7 @@ func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 	return c, nil
 }
 
-// passed is below 0 where the cursor has passed over the document of an entry, and else 0.
+// passed is below 0 where the cursor is at or after the document of an entry, and else 0.
 func (c cursor) passed(doc store.Document) int64 {
 	tenant, _ := doc.Fields[fieldTenant].(string)
 	if _, behind := c.Behind[tenant]; behind || c.before(ledger.Position(doc)) {
@@ -130,8 +129,8 @@ type round struct {
 	first  error
 }
 
-// errOvertaken: another has begun, and goes on from the same position.
-var errOvertaken = errors.New("seal: another has begun")
+// errOvertaken: another run has begun, and continues from the same position.
+var errOvertaken = errors.New("seal: another run has begun")
 
 // keep replaces a document at the version that was read. The error may be errOvertaken.
 func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, fields map[string]any) error {
@@ -146,11 +145,11 @@ func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, 
 	return nil
 }
 
-// catchUp seals what the tenants behind the cursor have up to it.
+// catchUp seals the entries up to the cursor of the tenants that are behind it.
 func (r *round) catchUp(ctx context.Context) error {
 	for _, tenant := range slices.Sorted(maps.Keys(r.cursor.Behind)) {
 		last, err := readHead(ctx, r.Store, tenant)
-		for period := range last.Periods { // before its entries are read in vain
+		for period := range last.Periods { // else the entries would be read in vain
 			if err == nil {
 				_, err = last.running(ctx, r.Store, period)
 			}
@@ -175,8 +174,8 @@ func (r *round) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// walk gives seal what a stream has, some at a time. All of one time come together, unless they are too many,
-// so that as many records are counted.
+// walk passes the entries of a stream to seal in batches. Those of one time are in one batch, unless they are
+// too many, so that the number of their records can match.
 func (r *round) walk(entries documents, seal func([]store.Document) error) error {
 	var some []store.Document
 	for doc, err := range entries {
@@ -224,10 +223,10 @@ func (r *round) sealAll(ctx context.Context, documents []store.Document) error {
 	return keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor))
 }
 
-// leave notes when an entry was posted that has no seal.
+// leave notes when an unsealed entry was posted.
 func (r *round) leave(doc store.Document) (posted time.Time) {
 	posted, known := doc.Fields["posted_at"].(time.Time)
-	if !known { // those of a chain have this one
+	if !known { // an entry of a chain
 		posted, _ = doc.Fields[ledger.FieldCreated].(time.Time)
 	}
 	r.note(posted)
@@ -240,7 +239,7 @@ func (r *round) note(posted time.Time) {
 	}
 }
 
-// sealRaced seals, and looks again where another sealer was faster, or this one, and the answer was lost.
+// sealRaced seals, and tries again where another sealer was faster, or the answer to its own commit was lost.
 func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.Document) (err error) {
 	for range tries {
 		if err = r.seal(ctx, tenant, documents); !errors.Is(err, store.ErrStale) &&
@@ -252,7 +251,7 @@ func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.
 	return err
 }
 
-// seal puts those of a tenant's entries under seals that have none, in the order of their positions.
+// seal seals those of a tenant's entries that have no seal, in the order of their positions.
 func (r *round) seal(ctx context.Context, tenant string, documents []store.Document) error {
 	last, err := readHead(ctx, r.Store, tenant)
 	if err != nil {
@@ -270,8 +269,8 @@ func (r *round) seal(ctx context.Context, tenant string, documents []store.Docum
 	return err
 }
 
-// founded returns the entries that can be read and that something vouches for. The others get a new time,
-// before any seal goes beyond them: so their turn comes again.
+// founded returns the entries that can be read and that something vouches for. The others get a new time
+// before a seal passes their position, so that a later run reads them again.
 func (r *round) founded(ctx context.Context, documents []store.Document) (entries []ledger.Entry, err error) {
 	var all []ledger.Entry
 	var others []store.Document
@@ -296,7 +295,7 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 			return all, nil
 		}
 	}
-	answers, err := ask(ctx, all, r.Origins.Vouched)
+	answers, err := checkAll(ctx, all, r.Origins.Vouched)
 	if err != nil {
 		return nil, fmt.Errorf("seal: find origins: %w", err)
 	}
@@ -317,7 +316,7 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 	return entries, nil
 }
 
-// reposition gives an entry without a seal a new time. Where it has changed since, another has done so.
+// reposition gives an unsealed entry a new time, unless another run has done so since it was read.
 func reposition(ctx context.Context, to store.Committer, doc store.Document) error {
 	if _, err := to.Commit(ctx, []store.Write{ledger.Reposition(doc)}); err != nil &&
 		!errors.Is(err, store.ErrStale) {

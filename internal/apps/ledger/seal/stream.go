@@ -14,8 +14,8 @@ type documents iter.Seq2[store.Document, error]
 // end is behind all positions.
 var end = store.Cursor{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 
-// stream yields entries in the order of their positions, those of all shards: a tenant's, or without one
-// those of all, behind a position and up to another. An error is the last that it yields.
+// stream yields the entries of a tenant, or without one of all tenants, from all shards in the order of their
+// positions, behind one position and up to another. It ends after an error.
 func stream(ctx context.Context, from ledger.Reader, tenant string, after, until store.Cursor) documents {
 	var shards [ledger.Shards]struct {
 		query store.Query // for what comes behind the documents

@@ -23,15 +23,15 @@ import (
 
 // The kinds of finding.
 const (
-	// Changed: the document is not what was sealed, or not readable.
+	// Changed: the document is not as it was sealed, or not readable.
 	Changed = "changed"
-	// Missing: the document is gone.
+	// Missing: the document does not exist any more.
 	Missing = "missing"
-	// Added: the document stands where no seal holds it, though its seal is there or should be.
+	// Added: no seal holds the document, although seals have passed its position.
 	Added = "added"
 	// Unfounded: neither the record of an event nor the audit names the entry, so it is not sealed.
 	Unfounded = "unfounded"
-	// Late: the entry came into a month, or under a seal, after that month was closed.
+	// Late: the entry was posted in a month, or sealed, after that month was closed.
 	Late = "late"
 )
 
@@ -46,14 +46,14 @@ type Finding struct {
 	Detail string `json:"detail" store:"detail" show:"Wrong with it"`
 }
 
-// Log writes the line by which an alert knows of the finding.
+// Log writes the line on which an alert is defined.
 func (f Finding) Log(ctx context.Context, log *slog.Logger) {
 	log.LogAttrs(ctx, slog.LevelError, "books do not verify", slog.String("tenant", f.Tenant),
 		slog.String("kind", f.Kind),
 		slog.String("document", f.Document), slog.Int64("seal", f.Seal))
 }
 
-// Counts is what a verification has looked at.
+// Counts is how many documents a verification has checked.
 type Counts struct {
 	Seals    int64 `json:"seals" store:"seals" show:"Seals"`
 	Entries  int64 `json:"entries" store:"entries" show:"Sealed entries"`
@@ -66,17 +66,17 @@ func (c *Counts) add(more Counts) {
 		c.Unsealed+more.Unsealed, c.Accounts+more.Accounts
 }
 
-// Verified is a page of a verification: what was looked at, what was found.
+// Verified is a page of a verification.
 type Verified struct {
 	Counts
 	Findings []Finding `json:"findings" show:"Findings"`
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
 
-	reads int64 // what the database charges for, about: origins are read beside it
+	reads int64 // as the database charges for them, about: those of Origins are estimated
 }
 
-// Join adds what the parts before it have looked at and found.
+// Join adds the counts and findings of earlier pages.
 func (v *Verified) Join(before any) (page string) {
 	if b, ok := before.(*Verified); ok {
 		v.add(b.Counts)
@@ -96,7 +96,7 @@ func (v Verified) Failure() string {
 	return ""
 }
 
-// Notes says what it has come to.
+// Notes says what was found.
 func (v Verified) Notes() []string {
 	switch {
 	case len(v.Findings) > 0:
@@ -111,16 +111,17 @@ func (v Verified) Notes() []string {
 // ErrPage: the text is not the Next of a page.
 var ErrPage = console.Refuse(console.Malformed, "page_invalid", "The page is the next of an earlier answer.")
 
-// Verifier checks books, a bounded part at a time. From and Origins are required.
+// Verifier verifies the books, a page at a time. From and Origins are required.
 type Verifier struct {
 	From    ledger.Reader
 	Origins Origins
-	// Moves, if not nil, gives an entry a new time that something vouches for and that seals have passed over:
-	// it is found, and is sealed next.
+	// Moves, if not nil, gives a new time to an entry that seals have passed and something vouches for: it is a
+	// finding, and is sealed next.
 	Moves store.Committer
 }
 
-// The bounds of a page: seals or lists of leaves, and the documents after which it takes no further account.
+// The bounds of a page: of seals and lists of leaves, and the documents after which it reads no further
+// account.
 const (
 	sealsPerPage   = 10
 	accountReads   = 5000
@@ -134,7 +135,7 @@ const (
 	partAccounts = "accounts"
 )
 
-// position is where a page begins. Its JSON is the Next of the page before; of none it is the end.
+// position is where a page begins; its JSON is the Next of the page before. The zero position is the end.
 type position struct {
 	Part  string `json:"part"`
 	After string `json:"after,omitzero"`
@@ -143,8 +144,8 @@ type position struct {
 	Seen int64 `json:"seen,omitzero"`
 }
 
-// All checks a bounded part of the books of all tenants, one after the other, and at last of what is in
-// nobody's. Pages are as those of Page.
+// All returns a page of the verification of all tenants' books, one after the other, and at last of the
+// entries without a tenant. Pages are as those of Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
 	tenant, place, later := strings.Cut(at, "|")
 	if at == "" {
@@ -165,11 +166,11 @@ func (v Verifier) All(ctx context.Context, at string) (part Verified, err error)
 	return part, err
 }
 
-// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals and the leaves,
-// each seal with its entries; the entries behind the last seal, and all where their number shows that seals
-// miss some; the accounts, whose balances are compared with the sums of their entries. Without a tenant it
-// checks the entries that the verification of no tenant sees: those without a tenant, and those of a tenant
-// without a chain. The error wraps ErrPage, or is that of reading.
+// Page returns a page of the verification of a tenant's books, from the Next of the page before: first each
+// seal with its leaves and entries; then the entries after the last seal, or all where their number shows
+// that seals lack some; then the accounts, whose balances are compared with the sums of their entries.
+// Without a tenant it verifies the entries without a tenant, and those of tenants without a chain. The error
+// wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{
 		Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}, reads: &reads{Reader: v.From},
@@ -236,8 +237,7 @@ func (v *verification) find(kind string, key store.Key, number int64, detail str
 		Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
-// readOrNone reads the seal of a number, to compare others with. One that cannot be read has its number
-// alone.
+// readOrNone reads the seal of a number, to compare others with. One that cannot be read has only its number.
 func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, error) {
 	if number == 0 {
 		return Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
@@ -249,16 +249,16 @@ func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, erro
 	return s, err
 }
 
-// chain checks the seals behind a position and the leaves, and the head where they end.
+// chain verifies the seals and leaves after a position, and the head after the last.
 func (v *verification) chain(ctx context.Context, p position) (position, error) {
 	last, err := v.readOrNone(ctx, p.Seal)
 	if err != nil {
 		return p, err
 	}
-	ids, behind := []string{}, "" // ids behind that are on the next page
+	ids, behind := []string{}, "" // ids after behind are on the next page
 	there := map[store.Key]store.Document{}
 	query := store.Query{IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage}
-	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have a seal
+	for _, query.Collection = range []string{Leaves, Seals} { // in this order, new leaves have their seal
 		page, err := v.From.Query(ctx, query)
 		if err != nil {
 			return p, fmt.Errorf("seal: read %s: %w", query.Collection, err)
@@ -301,15 +301,15 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 }
 
 func (v *verification) gap(first, last int64) {
-	detail := "the seal is gone"
+	detail := "the seal does not exist"
 	if last > first {
-		detail = fmt.Sprintf("the seals %d to %d are gone", first, last)
+		detail = fmt.Sprintf("the seals %d to %d do not exist", first, last)
 	}
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end compares the head with the last seal, and checks what is behind that. It returns to there if there is
-// another seal meanwhile.
+// end compares the head with the last seal, and verifies the entries after it. If another seal was made
+// meanwhile, the next page begins with that.
 func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
 	p.After = ID(v.tenant, p.Seal)
 	key := headKey(v.tenant)
@@ -344,9 +344,9 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	case err != nil:
 		v.find(Changed, doc.Key, number, "the seal is not readable")
 	case s.Tenant != v.tenant || s.Number != number:
-		v.find(Changed, doc.Key, number, "the seal says that it is another")
+		v.find(Changed, doc.Key, number, "the seal has the fields of another")
 	case s.Check() != nil:
-		v.find(Changed, doc.Key, number, "its hash is not that of what it says")
+		v.find(Changed, doc.Key, number, "its hash is not that of its content")
 	case !last.unread() && s.Previous != last.Hash:
 		v.find(Changed, doc.Key, number, "it does not follow the seal before")
 		now = s
@@ -359,7 +359,7 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	list, err := readLeaves(ctx, v.From, v.tenant, number)
 	switch key := leavesKey(v.tenant, number); {
 	case errors.Is(err, errGone):
-		v.find(Missing, key, number, "the leaves are gone")
+		v.find(Missing, key, number, "the leaves do not exist")
 		return now, nil
 	case errors.Is(err, ErrBroken):
 		v.find(Changed, key, number, "the leaves are not readable")
@@ -367,21 +367,21 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	case err != nil:
 		return now, err
 	case !now.unread() && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root):
-		v.find(Changed, key, number, "the leaves are not those of the root")
+		v.find(Changed, key, number, "the leaves do not have the seal's root")
 	}
 	return now, v.sealed(ctx, last, now, list)
 }
 
-// sums checks that the running sums of a seal are those before and its own.
+// sums checks that the running sums of a seal are the earlier ones and its own.
 func (v *verification) sums(ctx context.Context, s Seal, last Seal) error {
 	if last.unread() {
-		return nil // the seal before is found wrong
+		return nil // the seal before is a finding already
 	}
 	want, periods, head := map[string]Totals{}, maps.Clone(last.Periods), last.head()
 	for period, totals := range s.Totals {
 		before, err := head.running(ctx, v.From, period)
 		if errors.Is(err, ErrBroken) {
-			return nil // that one is found wrong
+			return nil // that seal is a finding itself
 		}
 		if err != nil {
 			return err
@@ -393,7 +393,8 @@ func (v *verification) sums(ctx context.Context, s Seal, last Seal) error {
 		}
 	}
 	if !reflect.DeepEqual(s.Running, want) || !maps.Equal(s.Periods, periods) {
-		v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its running sums are not those before and its own")
+		v.find(Changed, sealKey(v.tenant, s.Number), s.Number,
+			"its running sums are not the earlier ones and its own")
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sealed compares the leaves of a seal with the entries behind the one before, up to its position. Where one
-// of the two cannot be read, it compares them with the entries that they name.
+// sealed compares the leaves of a seal with the entries between the last seal and this one. Where one of the
+// two seals cannot be read, it compares the leaves with the entries that they name.
 func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf) error {
 	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
 	for i, l := range leaves {
@@ -51,7 +51,7 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 			loose = append(loose, doc)
 			continue
 		}
-		v.find(Changed, leavesKey(v.tenant, now.Number), now.Number, "a leaf names another entry than it is of")
+		v.find(Changed, leavesKey(v.tenant, now.Number), now.Number, "a leaf has the id of another entry")
 		delete(places, leaves[i].id)
 	}
 	for _, id := range slices.Sorted(maps.Keys(places)) {
@@ -61,7 +61,7 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 		case err != nil:
 			return fmt.Errorf("seal: read entry: %w", err)
 		case doc.Version == 0:
-			v.find(Missing, doc.Key, now.Number, "the entry is gone")
+			v.find(Missing, doc.Key, now.Number, "the entry does not exist")
 		default:
 			v.compare(doc, now.Number, leaves[places[id]])
 			documents = append(documents, doc)
@@ -80,7 +80,7 @@ func isLeaf(entry ledger.Entry, l leaf) bool {
 	return err == nil && bytes.Equal(hash, l.hash)
 }
 
-// compare compares an entry with the leaf that stands for it, and reports whether it is the same.
+// compare compares an entry with its leaf, and reports whether it is the same.
 func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger.Entry, bool) {
 	v.done.Entries++
 	entry, err := ledger.Read(doc)
@@ -88,17 +88,16 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 	case err != nil:
 		v.find(Changed, doc.Key, number, "the entry is not readable")
 	case !isLeaf(entry, l) || entry.Tenant != v.tenant:
-		v.find(Changed, doc.Key, number, "the entry is not what was sealed")
+		v.find(Changed, doc.Key, number, "the entry is not as it was sealed")
 	default:
 		return entry, true
 	}
 	return ledger.Entry{}, false
 }
 
-// loose checks documents that no seal is known to hold. Those that a seal has passed over are found, also
-// where something vouches for them: either the database took longer for their commit than the sealer waits,
-// or a seal is gone. passed is the number of the seal that has, 0 where none has, and below 0 where the
-// cursor alone has.
+// loose verifies entries that no seal holds. One that a seal has passed is a finding even if something
+// vouches for it: either its commit took longer than the sealer waits, or a seal was deleted. passed is the
+// number of the seal that has passed the entry, 0 where none has, and below 0 where only the cursor has.
 func (v *verification) loose(
 	ctx context.Context, documents []store.Document, passed func(store.Document) int64,
 ) error {
@@ -112,7 +111,7 @@ func (v *verification) loose(
 		}
 		entries = append(entries, entry)
 	}
-	founded, err := ask(ctx, entries, v.Origins.Vouched)
+	founded, err := checkAll(ctx, entries, v.Origins.Vouched)
 	if err != nil {
 		return err
 	}
@@ -137,8 +136,8 @@ func (v *verification) loose(
 // tailTries is how often the entries are counted while others are posted.
 const tailTries = 3
 
-// tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where
-// no seal looks: then all are looked at.
+// tail verifies the entries after the last seal. Where the tenant has more entries than were read by now,
+// some are where no seal is: then all are read.
 func (v *verification) tail(ctx context.Context, last Seal, p position) (position, error) {
 	sealed, err := readCursor(ctx, v.From)
 	if err != nil || last.unread() {
@@ -168,8 +167,8 @@ func (v *verification) tail(ctx context.Context, last Seal, p position) (positio
 	return next, errors.Join(v.loose(ctx, documents, sealed.passed), v.held(ctx, documents))
 }
 
-// entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may
-// hold, and else at those of no tenant that has a chain.
+// entries reads all entries, page by page: of a tenant it verifies those that cannot be read, and without one
+// those that are of no tenant with a chain.
 func (v *verification) entries(ctx context.Context, p position) (position, error) {
 	rest := v.tenant == ""
 	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
@@ -189,7 +188,7 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	var tenants []string
-	if rest { // the tenants after the entries: what is sealed meanwhile has one among them
+	if rest { // after the entries, so that the tenant of one that is sealed meanwhile is among them
 		if tenants, err = Tenants(ctx, v.From); err != nil {
 			return p, err
 		}
@@ -213,8 +212,8 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 // before: longer than a sealer takes, and as long as no alert says that it does not seal.
 const SealedWithin = 15 * time.Minute
 
-// late finds an entry that came into a month after it was closed, or under a seal long after: then its
-// time is not what it was.
+// late finds an entry that was posted in a month after that was closed, or sealed long after: then the time
+// of its posting was changed.
 func (v *verification) late(entry ledger.Entry, under Seal) {
 	closes, closed := v.closings[entry.Period]
 	switch {
@@ -224,7 +223,7 @@ func (v *verification) late(entry ledger.Entry, under Seal) {
 			"the entry was posted in "+entry.Period+" after that was closed")
 	case under.SealedAt.After(closes.Add(SealedWithin)):
 		v.find(Late, ledger.Key(entry.ID), under.Number,
-			"the entry was put under a seal long after "+entry.Period+" was closed")
+			"the entry was sealed long after "+entry.Period+" was closed")
 	}
 }
 
@@ -238,7 +237,7 @@ func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), err
 }
 
-// tenantBehind returns the tenant of the next head behind an id, without reading all; none: there is no more.
+// tenantBehind returns the tenant of the next head after an id, or none, without reading all heads.
 func tenantBehind(ctx context.Context, from store.Querier, head string) (next string, err error) {
 	err = eachTenant(ctx, from, head, 1, func(tenant string) bool {
 		if next == "" || HeadID(tenant) < HeadID(next) {
@@ -249,8 +248,8 @@ func tenantBehind(ctx context.Context, from store.Querier, head string) (next st
 	return next, err
 }
 
-// eachTenant sees the tenants whose heads' ids are behind one, by their heads, and by their first seals, each
-// until see wants no more.
+// eachTenant passes to see the tenants whose heads' ids are after one: by their heads, and by their first
+// seals, each until see returns false.
 func eachTenant(
 	ctx context.Context, from store.Querier, behind string, page int, see func(tenant string) (more bool),
 ) error {
@@ -270,7 +269,7 @@ func eachTenant(
 	return nil
 }
 
-// tenantOf returns the tenant whose head or seal has the id; ok reports whether there is one.
+// tenantOf returns the tenant whose head or seal has the id.
 func tenantOf(id string) (tenant string, ok bool) {
 	id, _, _ = strings.Cut(id, "~")
 	_, escaped, found := strings.Cut(id, "-")
@@ -278,7 +277,7 @@ func tenantOf(id string) (tenant string, ok bool) {
 	return tenant, found && err == nil && tenant != "" && HeadID(tenant) == id
 }
 
-// allSeen reports whether the tenants have as many entries as there are, or more meanwhile.
+// allSeen reports whether all entries are those of tenants with a chain, which may have more meanwhile.
 func allSeen(ctx context.Context, from store.Querier) (bool, error) {
 	all, err := count(ctx, from, nil)
 	if err != nil {
@@ -302,7 +301,7 @@ func count(ctx context.Context, from store.Querier, match map[string]any) (int64
 	return store.Count(ctx, from, store.Query{Collection: ledger.Entries, Equal: match, Limit: math.MaxInt32})
 }
 
-// accountTries is how often an account is summed up that moves meanwhile.
+// accountTries is how often an account is summed up that changes meanwhile.
 const accountTries = 3
 
 // accounts compares the balances of the tenant's accounts with the sums of their entries, sealed or not.
@@ -324,11 +323,11 @@ func (v *verification) accounts(ctx context.Context, p position) (position, erro
 	return position{}, nil
 }
 
-// account compares one balance. An account that keeps moving is left for the next verification.
+// account compares one balance. An account that keeps changing is left for the next verification.
 func (v *verification) account(ctx context.Context, doc store.Document) error {
 	name, _ := doc.Fields[ledger.FieldAccount].(string)
 	if ledger.Account(name).Key(v.tenant) != doc.Key || doc.Fields["currency"] != ledger.Points {
-		v.find(Changed, doc.Key, 0, "the account says that it is another")
+		v.find(Changed, doc.Key, 0, "the account has the fields of another")
 		return nil
 	}
 	query := store.Query{
@@ -343,7 +342,7 @@ func (v *verification) account(ctx context.Context, doc store.Document) error {
 			}
 			move, err := ledger.MoveFromDocument(entry)
 			if err != nil {
-				return nil // it is found as an entry
+				return nil // the entry is a finding itself
 			}
 			sum += move.Change()
 		}
@@ -363,7 +362,7 @@ func (v *verification) account(ctx context.Context, doc store.Document) error {
 	return nil
 }
 
-// held looks for the accounts that entries have moved something on: a balance that is gone is none.
+// held checks that the accounts of entries exist: a balance that was deleted is not among the accounts.
 func (v *verification) held(ctx context.Context, entries []store.Document) error {
 	known := map[store.Key]bool{}
 	var keys []store.Key
@@ -374,16 +373,16 @@ func (v *verification) held(ctx context.Context, entries []store.Document) error
 			known[key], keys = true, append(keys, key)
 		}
 	}
-	there, err := ask(ctx, keys, func(ctx context.Context, key store.Key) (bool, error) {
+	there, err := checkAll(ctx, keys, func(ctx context.Context, key store.Key) (bool, error) {
 		doc, err := store.Find(ctx, v.From, key)
-		return doc.Fields[fieldTenant] == v.tenant, err // of another, no page of the accounts has it
+		return doc.Fields[fieldTenant] == v.tenant, err // another tenant's is on no page of the accounts
 	})
 	if err != nil {
 		return err
 	}
 	for i, key := range keys {
 		if !there[i] {
-			v.find(Missing, key, 0, "entries have moved something on the account, and it is gone")
+			v.find(Missing, key, 0, "the account has entries, but does not exist")
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package orderstest is a shop on any store: the handlers of orders, run as the worker runs them, the
-// timeouts that come due, and the model that any history of them agrees with.
+// Package orderstest runs the handlers of orders as the worker does, on a given store, releases due timeouts,
+// and compares histories with a model.
 package orderstest
 
 import (
@@ -21,6 +21,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -29,10 +30,10 @@ import (
 	"billhook/internal/retry"
 )
 
-// Noon is when a shop opens.
+// Noon is the shop's time at its start.
 var Noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// Shop is a shop on a store.
+// Shop has the orders and the stock of a store.
 type Shop struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
@@ -42,7 +43,7 @@ type Shop struct {
 	tokens  atomic.Int64
 }
 
-// Open opens a shop that orders by the shipped catalog.
+// Open opens a shop with the shipped catalog.
 func Open(on store.Store) (*Shop, error) {
 	c, err := catalog.Load("")
 	if err != nil {
@@ -55,13 +56,13 @@ func Open(on store.Store) (*Shop, error) {
 	return s, nil
 }
 
-// Now is the shop's time; Wait lets it pass.
+// Now is the shop's time.
 func (s *Shop) Now() time.Time { return time.Unix(0, s.now.Load()).UTC() }
 
 // Wait lets time pass.
 func (s *Shop) Wait(d time.Duration) { s.now.Add(int64(d)) }
 
-// SetStock is the change by which a person sets the stock of a product.
+// SetStock is a person's change of a product's stock.
 func SetStock(product string, available int64) (set orders.SetStock) {
 	set.Tenant, set.ProductID, set.Available, set.Why = dedupe.DefaultTenant, product, &available, "counted"
 	return set
@@ -81,7 +82,7 @@ type Outcome struct {
 	Effect handler.Effect // of the last call of the handler
 }
 
-// Deliver runs an event's handler on a store and commits its effect with its emissions, as a worker does.
+// Deliver calls an event's handler on a store and commits its effect with its emissions, as a worker does.
 // With look it reads the record first, as for a redelivery.
 func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) (Outcome, error) {
 	data, err := json.Marshal(map[string]any{
@@ -158,7 +159,7 @@ func About(id, eventType, order string) Event {
 	return Event{ID: id, Type: eventType, Data: map[string]any{"order_id": order}}
 }
 
-// world is a shop of two products, its workers, and what was published to it.
+// world is a shop of two products, its workers, and the published events.
 type world struct {
 	*Shop
 	workers []*dedupetest.Worker
@@ -166,7 +167,7 @@ type world struct {
 	put     map[string]int64
 }
 
-// Publish takes the timeouts that a release publishes.
+// Publish adds the timeouts that a release publishes.
 func (w *world) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	if e := Timeout(m); !slices.ContainsFunc(w.events, func(o Event) bool { return o.ID == e.ID }) {
 		w.events = append(w.events, e)
@@ -185,8 +186,7 @@ var (
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		shop, err := Open(open(t))
-		require.NoError(rt, err)
+		shop := filetest.Must(Open(open(t)))(rt)
 		w := &world{Shop: shop, put: map[string]int64{}}
 		for range 3 {
 			w.workers = append(w.workers, &dedupetest.Worker{})
@@ -196,8 +196,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"an event is published":                     w.publish,
-			"a worker gets one":                         w.deliver,
-			"two workers get one each of two that race": w.race,
+			"a worker handles an event":                 w.deliver,
+			"two workers handle two conflicting events": w.race,
 			"a worker continues":                        w.step,
 			"time passes":                               func(t *rapid.T) { w.Wait(waits.Draw(t, "wait")) },
 			"due timeouts are released": func(t *rapid.T) {
@@ -209,11 +209,10 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	})
 }
 
-// stock sets the stock of a product, and keeps the sum that it must have from then on.
+// stock sets the stock of a product, and notes the sum that it must keep.
 func (w *world) stock(t *rapid.T, product string, available int64) {
 	by := audit.Author{Proof: audit.Identity, Name: "model"}
-	_, err := w.Stock.Set(context.Background(), by, SetStock(product, available))
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.Stock.Set(context.Background(), by, SetStock(product, available))))
 	w.put[product] = available
 }
 
@@ -238,11 +237,11 @@ func (w *world) publish(t *rapid.T) {
 	w.events = append(w.events, Created(id, order, items...))
 }
 
-// deliver gives a free worker one of the events, whether or not it was delivered before.
+// deliver gives a free worker an event, which may have been delivered before.
 func (w *world) deliver(t *rapid.T) {
 	free := slices.IndexFunc(w.workers, func(a *dedupetest.Worker) bool { return !a.Running })
 	if free < 0 || len(w.events) == 0 {
-		t.Skip("nobody, or nothing")
+		t.Skip("no worker is free, or there is no event")
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
 	look := rapid.Bool().Draw(t, "redelivered")
@@ -254,8 +253,8 @@ func (w *world) start(a *dedupetest.Worker, e Event, look bool) {
 	a.Start(func() { _, _ = w.Deliver(context.Background(), on, e, look) }) // a failed one is delivered again
 }
 
-// race gives two free workers two ends of one order, or two new orders of the same product, so that both may
-// read before either of them writes.
+// race gives two free workers two results of one order's payment, or two new orders of one product, so that
+// both may read before either writes.
 func (w *world) race(t *rapid.T) {
 	order := orderIDs.Draw(t, "order")
 	racing := []Event{About("", "order.payment_confirmed", order), About("", "order.payment_failed", order)}
@@ -277,17 +276,16 @@ func (w *world) step(t *rapid.T) {
 	free := func(a *dedupetest.Worker) bool { return !a.Running }
 	busy := slices.DeleteFunc(slices.Clone(w.workers), free)
 	if len(busy) == 0 {
-		t.Skip("all are free")
+		t.Skip("no worker is busy")
 	}
 	rapid.SampledFrom(busy).Draw(t, "worker").Step(rapid.SampledFrom(dedupetest.Fates).Draw(t, "fate"))
 }
 
-// check holds the stock to its orders: never below zero, and each piece is where its order says.
+// check compares the stock with the orders: it is never negative, and has each piece as its order does.
 func (w *world) check(t *rapid.T) {
 	ctx := context.Background()
 	reserved, sold := map[string]int64{}, map[string]int64{}
-	all, _, err := orders.List(ctx, w.Store, "", store.Cursor{}, 100)
-	require.NoError(t, err)
+	all, _ := filetest.Both(orders.List(ctx, w.Store, "", store.Cursor{}, 100))(t)
 	for _, o := range all {
 		for _, item := range o.Items {
 			switch o.State {
@@ -296,10 +294,10 @@ func (w *world) check(t *rapid.T) {
 			case orders.OrderConfirmed, orders.OrderShipped:
 				sold[item.ProductID] += item.Quantity
 			default:
-				require.Equal(t, orders.OrderCancelled, o.State, "an order rests nowhere else")
+				require.Equal(t, orders.OrderCancelled, o.State, "an order remains in no other state")
 			}
 		}
-		require.Equal(t, o.State == orders.OrderCancelled, o.Reason != "", "a cancelled order says why")
+		require.Equal(t, o.State == orders.OrderCancelled, o.Reason != "", "a cancelled order has a reason")
 		require.Equal(t, o.State == orders.PaymentInitiated, !o.PaymentDue.IsZero())
 		ends := 0
 		for i, step := range o.History {
@@ -311,8 +309,7 @@ func (w *world) check(t *rapid.T) {
 		require.LessOrEqual(t, ends, 1, "an order ends once")
 	}
 	for _, product := range products {
-		s, err := w.Stock.Get(ctx, dedupe.DefaultTenant, product)
-		require.NoError(t, err)
+		s := filetest.Must(w.Stock.Get(ctx, dedupe.DefaultTenant, product))(t)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
 		want := []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}
 		require.Equal(t, want, []int64{s.Available, s.Reserved, s.Sold}, product)

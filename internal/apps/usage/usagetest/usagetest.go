@@ -1,5 +1,5 @@
-// Package usagetest compares the counting of usage with a model in memory. Every store of the program runs
-// it.
+// Package usagetest compares the counting of usage with a model in memory. The tests of each kind of store
+// run it.
 package usagetest
 
 import (
@@ -22,6 +22,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -64,19 +65,19 @@ type event struct {
 	quantity                int64
 	occurred                time.Time
 	counted                 bool
-	reason                  string // why it was refused; empty: it was not
+	reason                  string // the reason of its refusal; empty: none
 }
 
 // bucket names a total.
 type bucket struct{ subscription, period, meter string }
 
-// known is the model of a period that an event has named.
+// known is the model of a stored period.
 type known struct {
 	start, end, at time.Time
 	plan           string
 }
 
-// world is a store, what was done to it, and what must be there.
+// world is a store, its events, and the usage that it must have.
 type world struct {
 	db      store.Store
 	catalog *catalog.Catalog
@@ -90,18 +91,18 @@ type world struct {
 	periods map[string][]known
 	used    map[bucket]int64
 	entries map[bucket]int64
-	plans   map[bucket]string // the last that was known
+	plans   map[bucket]string // the last known ones
 	quotas  map[bucket]int64
-	warned  map[bucket][]int64 // what must have been emitted
-	emitted map[bucket][]int64 // what was
+	warned  map[bucket][]int64 // the warnings that must be emitted
+	emitted map[bucket][]int64 // the warnings that were
 
-	// before, if set, runs once, before the next commit, for which lose and refuse are too.
+	// before, if set, is called once, before the next commit, to which lose and refuse apply.
 	before       func()
 	lose, refuse bool
 }
 
-// Run checks that usage is the sum of its entries, whatever happens. The runs share the store that open
-// returns.
+// Run checks that usage is the sum of its entries, with repeated, late and concurrent events and with faults.
+// The runs share the store that open returns.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	c, db, runs := catalogtest.Shipped(), open(t), 0
@@ -109,16 +110,16 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 		runs++
 		w := begin(db, c, fmt.Sprint("r", runs))
 		t.Repeat(map[string]func(*rapid.T){
-			"an event":                      func(t *rapid.T) { w.deliver(t, w.add(t), false) },
-			"another event":                 func(t *rapid.T) { w.deliver(t, w.add(t), false) },
-			"an event again":                func(t *rapid.T) { w.again(t, false) },
-			"an event that was forgotten":   func(t *rapid.T) { w.again(t, true) },
-			"an answer that is lost":        func(t *rapid.T) { w.lose = true; w.faulty(t) },
-			"a commit that is refused":      func(t *rapid.T) { w.refuse = true; w.faulty(t) },
-			"an event in the middle of one": w.meet,
-			"a period begins":               w.begins,
-			"time passes":                   func(t *rapid.T) { w.now = w.now.Add(times.Draw(t, "time")) },
-			"":                              w.check,
+			"an event":                  func(t *rapid.T) { w.deliver(t, w.add(t), false) },
+			"another event":             func(t *rapid.T) { w.deliver(t, w.add(t), false) },
+			"an event again":            func(t *rapid.T) { w.again(t, false) },
+			"an event after its expiry": func(t *rapid.T) { w.again(t, true) },
+			"an answer that is lost":    func(t *rapid.T) { w.lose = true; w.faulty(t) },
+			"a commit that is refused":  func(t *rapid.T) { w.refuse = true; w.faulty(t) },
+			"two concurrent events":     w.meet,
+			"a period begins":           w.begins,
+			"time passes":               func(t *rapid.T) { w.now = w.now.Add(times.Draw(t, "time")) },
+			"":                          w.check,
 		})
 	})
 }
@@ -141,7 +142,7 @@ func (w *world) next() string {
 	return fmt.Sprint(w.run, "-", w.seq)
 }
 
-// commit makes a commit, or not, and notes the warnings of those that were made.
+// commit makes a commit, or refuses it, and notes its warnings.
 func (w *world) commit(_ context.Context, writes []store.Write, do func() error) error {
 	if before := w.before; before != nil {
 		w.before = nil
@@ -267,13 +268,13 @@ func (w *world) try(e *event, look bool) error {
 	return err
 }
 
-// deliver delivers an event, without faults, and has the model do the same.
+// deliver delivers an event without faults, and applies it to the model.
 func (w *world) deliver(t *rapid.T, e *event, look bool) {
 	at, plan, reason := w.expect(e)
 	err := w.try(e, look)
 	switch {
 	case e.counted:
-		require.NoError(t, err, "a duplicate is an answer")
+		require.NoError(t, err, "a duplicate is accepted")
 	case reason != "":
 		require.Error(t, err)
 		require.Equal(t, reason, retry.Decide(err).Reason)
@@ -285,18 +286,17 @@ func (w *world) deliver(t *rapid.T, e *event, look bool) {
 	}
 }
 
-// again delivers an event that came before. A forgotten one has no record any more.
-func (w *world) again(t *rapid.T, forgotten bool) {
+// again delivers an event again, perhaps after its record has expired.
+func (w *world) again(t *rapid.T, expired bool) {
 	if len(w.events) == 0 {
-		t.Skip("there is none")
+		t.Skip("there is no event")
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
-	if forgotten {
-		forget := store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)
-		_, err := w.db.Commit(context.Background(), []store.Write{forget})
-		require.NoError(t, err)
+	if expired {
+		remove := store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)
+		require.NoError(t, filetest.ErrorOf(w.db.Commit(context.Background(), []store.Write{remove})))
 	}
-	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !forgotten)
+	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !expired)
 }
 
 // faulty delivers an event whose commit has a fault, by a worker that dies of it, and then again.
@@ -304,20 +304,20 @@ func (w *world) faulty(t *rapid.T) {
 	e := w.add(t)
 	at, plan, reason := w.expect(e)
 	lost := w.lose
-	_ = w.try(e, false) // the worker dies of it
+	_ = w.try(e, false)
 	if w.lose, w.refuse = false, false; reason == "" && lost {
 		w.apply(e, at, plan)
 	}
 	w.deliver(t, e, true)
 }
 
-// meet delivers an event in the middle of another's commit: both write the same total, often.
+// meet delivers an event before another's commit: often both write the same total.
 func (w *world) meet(t *rapid.T) {
 	first, second := w.add(t), w.add(t)
 	w.before = func() { w.deliver(t, second, false) }
 	at, plan, reason := w.expect(first)
 	err := w.try(first, false)
-	if w.before != nil { // it had nothing to commit
+	if w.before != nil { // the first had nothing to commit
 		w.before = nil
 		w.deliver(t, second, false)
 	}
@@ -329,7 +329,7 @@ func (w *world) meet(t *rapid.T) {
 	w.apply(first, at, plan)
 }
 
-// begins has an event of a subscription name a period: the first, the next, or the last one again.
+// begins stores a period of a subscription: the first, the next, or the last one again.
 func (w *world) begins(t *rapid.T) {
 	subscription := w.run + subscribers.Draw(t, "subscription")
 	before := w.periods[subscription]
@@ -340,7 +340,7 @@ func (w *world) begins(t *rapid.T) {
 	if len(before) > 0 {
 		last := before[len(before)-1]
 		switch rapid.IntRange(0, 3).Draw(t, "which") {
-		case 0: // it has ended early, or has another plan
+		case 0: // it ends early, or gets another plan
 			long := rapid.SampledFrom([]time.Duration{day, 10 * day, 30 * day}).Draw(t, "long")
 			p.start, p.end = last.start, last.start.Add(long)
 		case 1, 2:
@@ -352,8 +352,7 @@ func (w *world) begins(t *rapid.T) {
 	named.PeriodStart, named.PeriodEnd = p.start.Format(time.RFC3339Nano), p.end.Format(time.RFC3339Nano)
 	write, ok := usage.PeriodWrite(named)
 	require.True(t, ok)
-	_, err := w.db.Commit(context.Background(), []store.Write{write})
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.db.Commit(context.Background(), []store.Write{write})))
 	w.periods[subscription] = append(before, p)
 }
 
@@ -364,8 +363,7 @@ func (w *world) check(t *rapid.T) {
 	for _, subscription := range []string{w.run + "-s1", w.run + "-s2"} {
 		all := usage.EntryKey(dedupe.DefaultTenant, subscription, "")
 		query := store.Query{Collection: all.Collection, IDPrefix: all.ID, Limit: store.MaxPage}
-		page, err := w.db.Query(context.Background(), query)
-		require.NoError(t, err)
+		page := filetest.Must(w.db.Query(context.Background(), query))(t)
 		for _, doc := range page.Documents {
 			var entry usage.Entry
 			require.NoError(t, store.Decode(doc.Fields, &entry))
@@ -380,8 +378,7 @@ func (w *world) check(t *rapid.T) {
 		}
 		of := usage.ListUsage{Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription}
 		of.Limit = store.MaxPage
-		totals, next, err := usage.Totals(context.Background(), w.db, of)
-		require.NoError(t, err)
+		totals, next := filetest.Both(usage.Totals(context.Background(), w.db, of))(t)
 		require.Empty(t, next)
 		for _, total := range totals {
 			at := bucket{total.Subscription, total.Period, total.Meter}

@@ -38,10 +38,9 @@ func (w *world) check(t *rapid.T) {
 	w.findings(t, w.faultless())
 }
 
-// findings verifies: what is found is what came late and was passed over.
+// findings verifies: the findings are the late entries that seals have passed.
 func (w *world) findings(t *rapid.T, s store.Store) {
-	found, err := Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}})
-	require.NoError(t, err)
+	found := filetest.Must(Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}}))(t)
 	var ids []string
 	for _, f := range found {
 		require.Equal(t, seal.Added, f.Kind, f)
@@ -50,13 +49,13 @@ func (w *world) findings(t *rapid.T, s store.Store) {
 	require.ElementsMatch(t, w.passed(t, false), ids)
 }
 
-// Seal puts what waits under seals, at a time.
+// Seal runs the sealer at a time.
 func Seal(t require.TestingT, in store.Store, origins seal.Origins, at time.Time) seal.Sealed {
 	sealer := seal.Sealer{Store: in, Origins: origins, Now: func() time.Time { return at }}
 	return filetest.Must(sealer.Run(context.Background()))(t)
 }
 
-// Findings verifies all books as people and the verification task do, page after page.
+// Findings verifies all books, page after page.
 func Findings(ctx context.Context, v seal.Verifier) (found []seal.Finding, err error) {
 	return pages(func(at string) (seal.Verified, error) { return v.All(ctx, at) })
 }
@@ -99,8 +98,7 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 			}
 		}
 	}
-	got, err := seal.Balances(context.Background(), s, tenant, first, last)
-	require.NoError(t, err)
+	got := filetest.Must(seal.Balances(context.Background(), s, tenant, first, last))(t)
 	require.Len(t, got.Balances, len(want))
 	for _, balance := range got.Balances {
 		require.Equal(t, *want[line{balance.Account, balance.Currency}], balance)
@@ -108,16 +106,15 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 	require.False(t, got.Alerts(), "the balances of each currency add up to nothing")
 }
 
-// allSealed: every entry stands in exactly one seal, in the order of the commits, but for what came late and
-// was passed over.
+// allSealed requires that every entry is in exactly one seal, in the order of the commits, except the late
+// ones that seals have passed.
 func (w *world) allSealed(t *rapid.T) {
 	passed := w.passed(t, false)
 	for _, tenant := range tenants {
 		var sealed int64
 		numbers := []int64{}
 		for after := (store.Cursor{}); ; {
-			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, after, 2)
-			require.NoError(t, err)
+			seals, next := filetest.Both(seal.List(context.Background(), w.faultless(), tenant, after, 2))(t)
 			for _, s := range seals {
 				sealed += s.Count
 				numbers = append(numbers, s.Number)
@@ -132,12 +129,9 @@ func (w *world) allSealed(t *rapid.T) {
 		}
 		places := map[store.Cursor][]int64{}
 		for _, posted := range w.posted[tenant] {
-			doc, err := w.faultless().Get(context.Background(), ledger.Key(posted.ID))
-			require.NoError(t, err)
-			entry, err := ledger.Read(doc)
-			require.NoError(t, err)
-			same, err := seal.Locate(context.Background(), w.faultless(), &entry)
-			require.NoError(t, err)
+			doc := filetest.Must(w.faultless().Get(context.Background(), ledger.Key(posted.ID)))(t)
+			entry := filetest.Must(ledger.Read(doc))(t)
+			same := filetest.Must(seal.Locate(context.Background(), w.faultless(), &entry))(t)
 			if slices.Contains(passed, entry.ID) {
 				continue
 			}
@@ -149,33 +143,30 @@ func (w *world) allSealed(t *rapid.T) {
 		before := []int64{0, 0}
 		for _, at := range slices.SortedFunc(maps.Keys(places), store.Cursor.Compare) {
 			require.Negative(t, slices.Compare(before, places[at]),
-				"each has a place of its own, behind those of the commits before")
+				"each has its own place, after those of earlier commits")
 			before = places[at]
 		}
 	}
 }
 
-// end seals what is left, and proves an entry.
+// end seals the remaining entries, and proves one of each tenant.
 func (w *world) end(t *rapid.T) {
 	for range 2 {
-		_, err := w.sealer(w.faultless()).Run(context.Background())
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(w.sealer(w.faultless()).Run(context.Background())))
 		w.allSealed(t)
 		w.verify(t)
 	}
-	require.Empty(t, w.late, "what came late is found, and sealed")
+	require.Empty(t, w.late, "the verification has found late entries, and the sealer sealed them")
 	w.check(t)
 	for _, tenant := range tenants {
 		if len(w.posted[tenant]) == 0 {
 			continue
 		}
 		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
-		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
-		require.NoError(t, err)
+		text := filetest.Must(seal.Prove(context.Background(), w.faultless(), entry.ID))(t)
 		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, store.Cursor{}, store.MaxPage)
 		require.NoError(t, err)
-		proven, err := seal.CheckProof(text, kept)
-		require.NoError(t, err)
+		proven := filetest.Must(seal.CheckProof(text, kept))(t)
 		require.Equal(t, tenant, proven.Tenant)
 	}
 }

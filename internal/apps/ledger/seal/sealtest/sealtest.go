@@ -1,5 +1,5 @@
-// Package sealtest holds sealing, balances and verification to a model in memory, on whatever store
-// it is given. Every store that the program runs on runs it.
+// Package sealtest compares sealing, balances and verification with a model in memory, on a given store. The
+// tests of each kind of store run it.
 package sealtest
 
 import (
@@ -16,13 +16,15 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
-// errEnd stands for the end of the process.
+// errEnd is the error of a commit in which the process ended.
 var errEnd = errors.New("sealtest: the process ended")
 
 var (
@@ -32,8 +34,8 @@ var (
 	accounts   = []string{"1200:receivable", "4000:revenue", "2200:tax"}
 )
 
-// Run holds the stores that open returns, each empty, to the model. With -short three of four histories are
-// left out.
+// Run compares histories with the model, each on an empty store that open returns. With -short three of four
+// histories are left out.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -54,19 +56,19 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	})
 }
 
-// Trusting vouches for every entry, and knows of no closed month.
+// Trusting vouches for every entry, and has no closed month.
 type Trusting struct{}
 
-// Vouched says yes.
+// Vouched is true.
 func (Trusting) Vouched(context.Context, ledger.Entry) (bool, error) { return true, nil }
 
-// Made is not known: each entry is asked about.
+// Made is the number of no entries, so that the sealer calls Vouched for each.
 func (Trusting) Made(context.Context, string, time.Time, time.Time) (int64, error) { return -1, nil }
 
 // Closings are none.
 func (Trusting) Closings(context.Context, string) (map[string]time.Time, error) { return nil, nil }
 
-// Document is the document that a write makes, with the time at which the database has taken it.
+// Document is the document that a write makes, with the time of its commit.
 func Document(made store.Write) store.Document {
 	fields := maps.Clone(made.Fields)
 	if made.Stamp != "" {
@@ -75,22 +77,20 @@ func Document(made store.Write) store.Document {
 	return store.Document{Key: made.Key, Fields: fields, Version: 1}
 }
 
-// Record returns the write of the record of an event that has made an entry, whose write is given, in a
-// queue.
+// Record returns the write of the record in a queue for the event of an entry, whose write is given.
 func Record(t require.TestingT, queue string, made store.Write) store.Write {
-	entry, err := ledger.Read(Document(made))
-	require.NoError(t, err)
+	entry := filetest.Must(ledger.Read(Document(made)))(t)
 	record := dedupe.Record{Status: dedupe.Completed, Ref: entry.ID}
 	record.Queue, record.Tenant, record.EventID = queue, entry.Tenant, entry.EventID
 	return store.Set(dedupe.Key(queue, entry.Tenant, entry.EventID), record.Fields()).Stamped(made.Stamp)
 }
 
-// world is the store, and what the model knows of it.
+// world is the store and the model of it.
 type world struct {
 	faults *storetest.Faults
 	now    time.Time
 	posted map[string][]ledger.Entry
-	// late are the entries that were committed behind others, and are in no seal.
+	// late are the entries that were committed with an earlier time than others, and are in no seal.
 	late map[string]ledger.Entry
 	n    int
 }
@@ -102,11 +102,10 @@ func (w *world) sealer(s store.Store) seal.Sealer {
 	return seal.Sealer{Store: s, Origins: Trusting{}, Now: func() time.Time { return w.now }}
 }
 
-// post posts one entry: of a journal, or the credit of an order's points.
+// post posts one entry of a journal, or the credit of an order's points.
 func (w *world) post(t *rapid.T) { w.commit(t, w.entry(t)) }
 
-// postLate commits an entry whose time the database has taken long before: behind others, which may be
-// sealed.
+// postLate commits an entry that got its time long before, so that later ones may be sealed.
 func (w *world) postLate(t *rapid.T) {
 	all := slices.Concat(w.posted[tenants[0]], w.posted[tenants[1]])
 	if len(all) == 0 {
@@ -120,8 +119,8 @@ func (w *world) postLate(t *rapid.T) {
 	w.late[entry.ID] = entry
 }
 
-// passed returns the late entries that seals have passed over, and forgets those that are sealed. summed:
-// balances have them.
+// passed returns the late entries that seals have passed, and removes those that are sealed from late. summed
+// leaves out those that only the cursor has passed, which balances include.
 func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 	through := func(doc store.Document) (at store.Cursor) {
 		at.At, _ = doc.Fields["through"].(time.Time)
@@ -132,8 +131,7 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 		store.Key{Collection: seal.Heads, ID: "~cursor"})
 	require.NoError(t, err)
 	for id, entry := range w.late {
-		_, err := seal.Locate(context.Background(), w.faultless(), &entry)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(seal.Locate(context.Background(), w.faultless(), &entry)))
 		if entry.Seal > 0 {
 			delete(w.late, id)
 			continue
@@ -151,7 +149,7 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 	return ids
 }
 
-// verify is a day's verification: what it finds late gets a new time.
+// verify is a daily verification, which gives the late entries that it finds a new time.
 func (w *world) verify(t *rapid.T) {
 	w.now = w.now.Add(24 * time.Hour)
 	passed := w.passed(t, false)
@@ -161,8 +159,7 @@ func (w *world) verify(t *rapid.T) {
 		Now:    func() time.Time { return w.now },
 		Report: func(f seal.Finding) { found = append(found, strings.TrimPrefix(f.Document, ledger.Entries+"/")) },
 	}
-	state, err := watch.Step(context.Background())
-	require.NoError(t, err)
+	state := filetest.Must(watch.Step(context.Background()))(t)
 	require.Equal(t, w.now, state.Last.FinishedAt)
 	require.ElementsMatch(t, passed, found)
 	for _, id := range passed {
@@ -170,21 +167,17 @@ func (w *world) verify(t *rapid.T) {
 	}
 }
 
-// entry returns the writes that post one.
+// entry returns the writes that post a random entry.
 func (w *world) entry(t *rapid.T) []store.Write {
 	w.n++
-	// Clocks differ between workers: the moments do not rise.
+	// Clocks differ between workers, so times may fall.
 	at := w.now.Add(time.Duration(rapid.IntRange(-90, 90).Draw(t, "clock")) * time.Second)
 	if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
 		order := fmt.Sprint("order-", w.n)
-		writes, err := ledger.Credit(ledger.Move{
+		return ledgertest.Credited(t, ledger.Move{
 			Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Order: order, EventID: fmt.Sprint("e", w.n),
-			From: ledger.IssuedPoints(order),
-			To:   ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"),
-			Currency: ledger.Points, CreatedAt: at,
+			To: ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), CreatedAt: at,
 		})
-		require.NoError(t, err)
-		return writes
 	}
 	entry := ledger.Entry{
 		Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Kind: ledger.KindJournal,
@@ -201,18 +194,13 @@ func (w *world) entry(t *rapid.T) []store.Write {
 	if tax > 0 {
 		entry.Lines = append(entry.Lines, ledger.Line{Account: accounts[2], Currency: currency, Credit: tax})
 	}
-	writes, err := ledger.Post(entry)
-	require.NoError(t, err)
-	return writes
+	return filetest.Must(ledger.Post(entry))(t)
 }
 
 func (w *world) commit(t *rapid.T, writes []store.Write) ledger.Entry {
-	_, err := w.faultless().Commit(context.Background(), writes)
-	require.NoError(t, err)
-	doc, err := w.faultless().Get(context.Background(), writes[0].Key)
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.faultless().Commit(context.Background(), writes)))
+	doc := filetest.Must(w.faultless().Get(context.Background(), writes[0].Key))(t)
+	entry := filetest.Must(ledger.Read(doc))(t)
 	w.posted[entry.Tenant] = append(w.posted[entry.Tenant], entry)
 	return entry
 }
@@ -223,28 +211,27 @@ func (w *world) postMany(t *rapid.T) {
 	}
 }
 
-// run is a run of the sealer, each of whose commits meets with something.
-func (w *world) run(meets func(do func() error) error) (seal.Sealed, error) {
+// run is a run of the sealer in which hook replaces each commit.
+func (w *world) run(hook func(do func() error) error) (seal.Sealed, error) {
 	w.now = w.now.Add(time.Minute)
-	w.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error { return meets(do) }
+	w.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error { return hook(do) }
 	defer func() { w.faults.OnCommit = nil }()
 	return w.sealer(w.faults).Run(context.Background())
 }
 
 // another is a run of a second sealer, without faults.
 func (w *world) another(t *rapid.T) {
-	_, err := w.sealer(w.faultless()).Run(context.Background())
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.sealer(w.faultless()).Run(context.Background())))
 }
 
-// seal is one run, whose commits meet with faults: they are not made, or their answers are lost, or
-// the client sends them again; in the end the process may end.
+// seal is one run whose commits have faults: they are not made, or their answers are lost, or the client
+// repeats them, or the process ends.
 func (w *world) seal(t *rapid.T) {
-	met := false
+	faulty := false
 	done, err := w.run(func(do func() error) error {
 		fault := rapid.SampledFrom(
 			[]string{"none", "none", "ends before", "ends after", "lost", "repeated", "refused"}).Draw(t, "fault")
-		met = met || fault != "none"
+		faulty = faulty || fault != "none"
 		switch fault {
 		case "ends before", "refused":
 			return errEnd
@@ -257,7 +244,7 @@ func (w *world) seal(t *rapid.T) {
 		return do()
 	})
 	require.Zero(t, done.Unreadable)
-	if !met {
+	if !faulty {
 		require.NoError(t, err)
 		require.Zero(t, done.OldestSeconds)
 		w.allSealed(t)
@@ -293,7 +280,7 @@ func (w *world) postWhile(t *rapid.T) {
 // sumWhile has a sealer run between any two reads of a balance.
 func (w *world) sumWhile(t *rapid.T) {
 	if w.passed(t, false); len(w.late) > 0 {
-		t.Skip("what comes late counts when it is found")
+		t.Skip("late entries count once a verification has found them")
 	}
 	w.faults.OnRead = func(do func() error) error {
 		if rapid.Bool().Draw(t, "meanwhile") {

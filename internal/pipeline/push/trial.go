@@ -25,7 +25,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	d := worker.decode(q, envelope{
 		message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now(),
 	})
-	d.handler = t.Asking(d.handler)
+	d.handler = t.Planning(d.handler)
 	d.lane, d.due = lane.Name{}, time.Time{} // a trial does not wait
 	t.Tenant, t.EventID = d.record.Tenant, d.record.EventID
 	t.EventType, t.OrderingKey = d.record.EventType, d.record.OrderingKey

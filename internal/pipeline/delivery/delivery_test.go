@@ -356,10 +356,10 @@ func TestRetryAfterOfACalleeIsRead(t *testing.T) {
 		answer := answers(test.status, http.Header{"Retry-After": {test.header}})
 		handlers := at(t, delivery.Config{Transport: answer}).Post(payment)
 		_, err := handlers.Do(t.Context(), event())
-		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
+		require.Equal(t, test.want, retry.RequestedWait(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {
 			_, err = handlers.Reconcile(t.Context(), event())
-			require.Equal(t, test.want, retry.Asked(err), "also in Reconcile")
+			require.Equal(t, test.want, retry.RequestedWait(err), "also in Reconcile")
 		}
 	}
 }

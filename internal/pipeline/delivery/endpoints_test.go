@@ -299,7 +299,7 @@ func (l *limited) makeAll(t *testing.T, steps []step) {
 			continue
 		}
 		verdict := retry.Decide(err)
-		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
+		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.RequestedWait(err)}, i)
 		if s.status == 0 && s.move == posts {
 			require.False(t, verdict.Counts, "without a request there is no attempt")
 			require.Equal(t, calls, l.calls, i)

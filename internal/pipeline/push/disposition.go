@@ -271,7 +271,7 @@ func (a *attempt) dispose(f finding) finding {
 			in.due = late
 		}
 	case failed:
-		in.wait, in.requested = backoff.Wait(f.attempt, a.config.Dice()), retry.Asked(f.failure)
+		in.wait, in.requested = backoff.Wait(f.attempt, a.config.Dice()), retry.RequestedWait(f.failure)
 		in.due = in.now.Add(max(in.wait, in.requested))
 		in.next = in.due
 	default:

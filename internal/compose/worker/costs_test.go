@@ -49,25 +49,19 @@ func TestCreditCostsByTheCacheOfItsCustomer(t *testing.T) {
 		cost []int64
 	}
 	filetest.Each(t, map[string]row{
-		"a guest's":                   {"", "-", "", "", false, "credited", []int64{0, 1, 3}},
-		"a guest's, with every queue": {"", "-", "", "", true, "credited", []int64{0, 1, 3}},
-		"of an order of the shop":     {"", "-", "", "cart-7", true, "credited", []int64{2, 2, 7}},
-		"of an order of the shop, whose queue is disabled": {
-			"", "-", "", "cart-7", false, "credited", []int64{0, 1, 3},
-		},
-		"the first of a customer with a uid":        {"", "-", "u1", "", false, "credited", []int64{0, 1, 4}},
-		"the next one":                              {"", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
-		"one after a guest's":                       {"", "", "u1", "", false, "credited", []int64{0, 1, 4}},
-		"of a customer that another instance knows": {"u1", "-", "u1", "", false, "credited", []int64{2, 2, 3}},
-		"of a customer that was looked up":          {"u1", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
-		"of a customer that another instance knows by another uid": {
-			"u2", "-", "u1", "", false, differs, []int64{2, 2, 3},
-		},
-		"of a customer that is known here by another uid": {
-			"", "u2", "u1", "", false, differs, []int64{1, 1, 3},
-		},
-		"one whose uid was looked up":   {"u1", "-", "u1*", "", false, "credited", []int64{0, 1, 3}},
-		"a guest's, whose uid is known": {"", "u1", "", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's":                          {"", "-", "", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's, with every queue":        {"", "-", "", "", true, "credited", []int64{0, 1, 3}},
+		"for the shop":                       {"", "-", "", "cart-7", true, "credited", []int64{2, 2, 7}},
+		"for the shop, its queue disabled":   {"", "-", "", "cart-7", false, "credited", []int64{0, 1, 3}},
+		"the first of a customer with a uid": {"", "-", "u1", "", false, "credited", []int64{0, 1, 4}},
+		"the next one":                       {"", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
+		"one after a guest's":                {"", "", "u1", "", false, "credited", []int64{0, 1, 4}},
+		"with the uid in the store":          {"u1", "-", "u1", "", false, "credited", []int64{2, 2, 3}},
+		"with the uid in both":               {"u1", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
+		"with another uid in the store":      {"u2", "-", "u1", "", false, differs, []int64{2, 2, 3}},
+		"with another uid in the cache":      {"", "u2", "u1", "", false, differs, []int64{1, 1, 3}},
+		"one whose uid was looked up":        {"u1", "-", "u1*", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's, whose uid is known":      {"", "u1", "", "", false, "credited", []int64{0, 1, 3}},
 	}, func(t *testing.T, test row) {
 		broker := &shelves{}
 		w, counter := counting(t, func(c *worker.Config) {

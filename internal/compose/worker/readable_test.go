@@ -144,7 +144,7 @@ func TestUnreadableEntryOfALaneBecomesADeadLetter(t *testing.T) {
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
 				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"],
-					"the next message of the key is published")
+					"the next one is published")
 				var listed console.List[deadletter.Item]
 				queue := "orders-process"
 				if kind == lane.Outbox && name == "all is lost" {
@@ -186,11 +186,9 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 		status    dedupe.Status
 		says      string // the record's result or last error
 	}{
-		"it has the order already": {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
-		"it has the payment already": {
-			answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid,
-		},
-		"it has another order": {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
+		"it has the order already":   {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
+		"it has the payment already": {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid},
+		"it has another order":       {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
 		"it has another order, and reconciling fails": {
 			answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405",
 		},
@@ -208,10 +206,8 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 			dedupe.Failed,
 			"callee_answer_too_long",
 		},
-		"it declines": {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
-		"its answer is empty": {
-			answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable",
-		},
+		"it declines":     {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
+		"an empty answer": {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
 		"it redirects": {
 			answer{307, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_redirects_307",
 		},

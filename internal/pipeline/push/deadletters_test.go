@@ -23,15 +23,11 @@ import (
 	"billhook/internal/retry"
 )
 
-func deadLetter(id string, m contract.Message) message {
-	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: start}
-}
-
 // keep stores the nth dead letter on the dead-letter topic, and returns its item's id.
 func (r *rig) keep(t require.TestingT, n int) string {
 	m := r.deadLetters()[n]
 	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders",
-		deadLetter(fmt.Sprint("dlq-", n), m).envelope()).code)
+		arrived(fmt.Sprint("dlq-", n), m, start).envelope()).code)
 	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
 }
 
@@ -68,18 +64,15 @@ func (r *rig) replay(t require.TestingT, id string) message {
 	op = filetest.Must(operator.Run(ctx, op.ID))(t)
 	require.EqualValues(t, 1, op.Done)
 	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
-	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
+	return arrived("replayed", m, r.config.Now())
 }
 
 // What may follow a dead letter.
 const (
-	itsReplay    = "its replay"
-	theMessage   = "the message again"
-	otherPayload = "another payload"
-	thirdPayload = "a third payload"
-	anew         = "the same payload anew"
-	readableNow  = itsReplay + ", readable now"
-	invalidOne   = "one that breaks the contract"
+	itsReplay, readableNow     = "its replay", itsReplay + ", readable now"
+	theMessage, anew           = "the message again", "the same payload anew"
+	otherPayload, thirdPayload = "another payload", "a third payload"
+	invalidOne                 = "one that breaks the contract"
 )
 
 var corrections = []dimension{
@@ -287,7 +280,7 @@ func TestDeadLetterStaysOnItsTopicUntilItIsStored(t *testing.T) {
 	require.Equal(t, []any{"unknown_product", unknown}, []any{died["reason"], died["cause"]},
 		"the log names the subject beside the reason")
 	keep := func(id string, m contract.Message) reply {
-		return r.post("/push/dead-letters/orders", deadLetter(id, m).envelope())
+		return r.post("/push/dead-letters/orders", arrived(id, m, start).envelope())
 	}
 	own, bare := r.deadLetters()[0], contract.Message{Data: []byte("ilse@example.org")}
 	r.faults.Down(true)

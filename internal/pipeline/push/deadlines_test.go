@@ -147,18 +147,14 @@ var reconciles = map[string]func() (handler.Reconciled, error){
 func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{
-			"record", []string{
-				"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
-				"dead-lettered with another payload", "dead-lettered",
-			},
-		},
-		{
-			"reconcile says", []string{
-				"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
-				"busy, not counted", "an outage", "a panic",
-			},
-		},
+		{"record", []string{
+			"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
+			"dead-lettered with another payload", "dead-lettered",
+		}},
+		{"reconcile says", []string{
+			"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
+			"busy, not counted", "an outage", "a panic",
+		}},
 		{"corrections", []string{"refused", "accepted"}},
 		{"delivery", []string{firstDelivery, replayed}},
 		{"handler", []string{leasedMany}},
@@ -194,18 +190,14 @@ func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 func TestWorkerWhoseLeaseHasEndedChangesNothing(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{
-			"the other", []string{
-				"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it",
-				"was a sweep",
-			},
-		},
-		{
-			"returns", []string{
-				"success", "transient 500", "permanent 422", "busy, not counted", "outage for all messages",
-				"missing: waits for another event",
-			},
-		},
+		{"the other", []string{
+			"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it",
+			"was a sweep",
+		}},
+		{"returns", []string{
+			"success", "transient 500", "permanent 422", "busy, not counted", "outage for all messages",
+			"missing: waits for another event",
+		}},
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
 		b := benches{}.ready(t, c)

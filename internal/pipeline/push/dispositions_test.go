@@ -19,10 +19,12 @@ import (
 	"billhook/internal/retry"
 )
 
-var failures = []struct {
+type failure struct {
 	name string
 	err  error
-}{
+}
+
+var failures = []failure{
 	{"success", nil},
 	{"permanent 422", retry.Permanent("refused", nil)},
 	{"unreadable 400", retry.BadRequest("refused", nil)},
@@ -41,12 +43,7 @@ var failures = []struct {
 	{"early by a minute", retry.Early("early", time.Minute, nil)},
 }
 
-func failureNames() (names []string) {
-	for _, f := range failures {
-		names = append(names, f.name)
-	}
-	return names
-}
+func failureNames() []string { return filetest.Map(failures, func(f failure) string { return f.name }) }
 
 func (b *bench) failing(c cell) {
 	b.fails = nil

@@ -283,19 +283,15 @@ func TestEventEndsWhicheverCallOfTheStoreFails(t *testing.T) {
 	const scheduled, unreadable = "1, to be delivered in a minute", "1, unreadable"
 	all := benches{}
 	table, _ := enumerate([]dimension{
-		{
-			"returns", []string{
-				"success", "transient 500", "permanent 422", "missing: waits for another event",
-				"outage for all messages", "busy, not counted",
-			},
-		},
+		{"returns", []string{
+			"success", "transient 500", "permanent 422", "missing: waits for another event",
+			"outage for all messages", "busy, not counted",
+		}},
 		{"handler", []string{tx, leasedMany}},
-		{
-			"fails", []string{
-				"read", "commit not made", "each commit from", "each commit conflicts from",
-				"commit without an answer", "alarm",
-			},
-		},
+		{"fails", []string{
+			"read", "commit not made", "each commit from", "each commit conflicts from",
+			"commit without an answer", "alarm",
+		}},
 		{"number", []string{"1", "2", "3", "4"}},
 		{"waits are", []string{keepsTime, ownTime}},
 		{"in order", []string{anyOrder, inKeyOrder}},

@@ -42,10 +42,8 @@ type keyed struct {
 // Publish implements the relay's publisher.
 func (w *keyed) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	w.messages++
-	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
-		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes,
-		published: w.rig.config.Now(), attempt: 1,
-	})
+	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey],
+		arrived(fmt.Sprint("m", w.messages), m, w.rig.config.Now()).again(1))
 	return "1", nil
 }
 

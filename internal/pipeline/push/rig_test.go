@@ -280,6 +280,11 @@ func paid(event, product string, quantity int) message {
 	}
 }
 
+// arrived is a message of the broker.
+func arrived(id string, m contract.Message, at time.Time) message {
+	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: at}
+}
+
 func (m message) with(change func(*message)) message {
 	m.attributes = maps.Clone(m.attributes)
 	change(&m)

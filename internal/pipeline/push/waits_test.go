@@ -63,10 +63,7 @@ func (r *rig) release(t require.TestingT) (back []message) {
 	_, err := relay.Due(context.Background(), 100, func(string, error) {})
 	require.NoError(t, err)
 	for _, m := range r.broker.taken["orders"] {
-		back = append(back, message{
-			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes,
-			published: r.config.Now(),
-		})
+		back = append(back, arrived("back-"+m.Attributes[contract.AttrDelayTicket], m, r.config.Now()))
 	}
 	r.broker.taken["orders"] = nil
 	return back

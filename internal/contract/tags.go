@@ -53,8 +53,7 @@ func isCurrency(code string) bool {
 type rules []rule
 
 type rule struct {
-	// path is the name from the top, such as data.items[].price, and at its fields, with element for any of a
-	// list.
+	// path is the name from the top, such as data.items[].price, and at its fields; element is any of a list.
 	name, path string
 	at         []int
 	// kind is a value's, or an element's where the field is a list.

@@ -200,8 +200,7 @@ func (g *generator) ipv6() string {
 	return g.cased(pick(g, address.StringExpanded(), address.String(), address.String(), address.String()))
 }
 
-// cards are networks: the beginnings of their numbers, their lengths without the last digit, and their
-// groups.
+// cards are networks: the beginnings of their numbers, the lengths without the last digit, the groups.
 var cards = []struct {
 	body  form
 	sizes [][]int
@@ -238,8 +237,7 @@ var (
 	}
 )
 
-// iban is one of a country, with the check digits of ISO 13616. Banks mostly use digits where letters are
-// possible, too.
+// iban is one of a country, with the check digits of ISO 13616. Banks mostly use digits for letters.
 func (g *generator) iban() string {
 	country := pick(g, "NO11n", "PL24n", "DE18n", "FR10n11c2n", "GB4a14n", "NL4a10n", "ES20n", "IT1a10n12c",
 		"BE12n", "CH5n12c", "AT16n", "SE20n", "MT4a5n18c",

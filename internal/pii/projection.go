@@ -88,8 +88,7 @@ func (p *Projection) add(path string) *node {
 	return at
 }
 
-// settle makes objects optional in which everything is, except in arrays: a list with a gap has another
-// meaning.
+// settle makes objects optional in which everything is, except in arrays: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
 	for name, child := range n.children {

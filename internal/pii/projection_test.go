@@ -26,8 +26,7 @@ func orders() *pii.Projection {
 	})
 }
 
-// marker fits no shape, so it must never be in an output. No path, rule or text of an error has four bytes of
-// it.
+// marker fits no shape, so it must never be in an output. No path, rule or error has four bytes of it.
 const marker = "~qzx~wvk~jqy~"
 
 // requireSilent: neither the output nor the error has four bytes of the marker.

@@ -53,8 +53,7 @@ const (
 type Config struct {
 	Catalog   *catalog.Catalog
 	ProjectID string
-	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. The stand-ins have one
-	// installation.
+	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. Stand-ins have one.
 	Installation string
 	// Secrets of each source by its name, and the key of its provider's API where there is one.
 	Secrets map[string][]string

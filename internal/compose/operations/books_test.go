@@ -129,8 +129,7 @@ func TestEntryIsShownByItsEventOrItsIDAndProvenToItsTenant(t *testing.T) {
 	require.Contains(t, r.get(t, "journal/tenants", nil), `"items":["acme","default"]`)
 }
 
-// The page of an entry that was changed says so, as do its lines in lists, and none of these is a server
-// error.
+// The page of a changed entry says so, as do its lines in lists. None of these is a server error.
 func TestChangedEntryIsShownAsChanged(t *testing.T) {
 	t.Parallel()
 	debit := func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }

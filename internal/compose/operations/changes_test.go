@@ -116,8 +116,8 @@ func TestEachChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	})
 }
 
-// The effects and refusals of changes are tested in their own packages and by the pages. These are the other
-// answers over HTTP.
+// The effects and refusals of changes are tested in their own packages and by the pages. These are the
+// others.
 func TestChangesAndReadsAreAnsweredOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)

@@ -27,8 +27,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// compatible sends a request to the event queue's API, and reads the data of its answer, or returns the code
-// of its refusal.
+// compatible sends a request to the event queue's API, and reads the answer's data, or returns the refusal's
+// code.
 func (r *rig) compatible(t *testing.T, method, path string, data any) (code string) {
 	t.Helper()
 	got := r.send(t, method, "/api/v1/events/"+path, "")
@@ -110,8 +110,7 @@ func TestStatsOfTheEventQueueCountEachEventOnce(t *testing.T) {
 		require.Equal(t, want, stats(alone, event.orders, event.refunds), event.name)
 	}
 	require.Equal(t, all, stats(together, orders, refunds))
-	// An old count of the broker is ignored: the messages of an enabled queue are unknown then, and no number is
-	// below zero.
+	// An old count of the broker is ignored: its messages are unknown then, and no number is below 0.
 	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second),
 		map[string]backlog.Held{"orders": {Messages: 9}}))
 	var blind queues.Stats

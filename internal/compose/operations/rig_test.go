@@ -234,8 +234,7 @@ func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data s
 	return deadletter.ItemID(q, messageID, m)
 }
 
-// waits is the document of a waiting message: one that an event emits or, where emits is empty, the event's
-// own.
+// waits is the document of a waiting message, which an event emits or, where emits is empty, is its own.
 func waits(in lane.Kind, id, event, emits string, change func(fields map[string]any)) store.Write {
 	fields := map[string]any{
 		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders", "created_at": at,
@@ -276,8 +275,7 @@ func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 	r.commit(t, batch.Writes()...)
 }
 
-// credit credits an order's points to an account, by an event, that long after now, and returns the entry's
-// id.
+// credit credits an order's points to an account, by an event, after a time, and returns the entry's id.
 func (r *rig) credit(
 	t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration,
 ) string {

@@ -142,8 +142,7 @@ func ofOrders(route string) string {
 	return parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")
 }
 
-// each visits each route of the API with a body that it takes: a GET route with each of its requests, and any
-// other once.
+// each visits each route of the API with a valid body: a GET route with each of its requests, others once.
 func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
 	t.Helper()
 	routes := 0

@@ -40,8 +40,7 @@ type DeclaredQueue struct {
 
 // DeclaredContract is a summary of a contract.
 type DeclaredContract struct {
-	// ID is, for example, message.v1:order.created:1; of a format with only one contract, the name of the
-	// format.
+	// ID is, for example, message.v1:order.created:1; of a format with one contract, its name.
 	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
 	Format string `json:"format" show:"Format,less"`
 	// Type is an event type, or a pattern of event types; # is all.

@@ -32,7 +32,7 @@ import (
 )
 
 // BenchmarkPush delivers events one after the other to the whole worker: each credits points, is posted to a
-// target or in the journal. looked: each read was made before, so that its index exists.
+// target or in the journal. looked: each read was made before.
 func BenchmarkPush(b *testing.B) {
 	answers := httptest.NewServer(&services{})
 	b.Cleanup(answers.Close)

@@ -111,8 +111,7 @@ func TestCreditCostsByTheCacheOfItsCustomer(t *testing.T) {
 }
 
 // TestCreditReadsAProductOnceAndAfterItsChange counts what a credit costs in the whole worker: one round trip
-// and three documents, and a read of a product that is not cached. A change of the product removes it from
-// the cache.
+// and three documents, and a read of a product that is not cached. A change of the product clears it.
 func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	t.Parallel()
 	w, counter := counting(t, nil)

@@ -90,8 +90,7 @@ var lives = map[string]life{
 }
 
 // TestCostsOfEachKindOfEventAreCounted pushes events of each kind to the whole worker, which publishes their
-// emissions, seals and verifies their entries in the books, and counts the documents that TTL removes in the
-// end.
+// emissions, seals and verifies their entries in the books, and counts the documents that TTL removes.
 func TestCostsOfEachKindOfEventAreCounted(t *testing.T) {
 	t.Parallel()
 	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})

@@ -1,5 +1,5 @@
-// Package worker assembles the push worker from the store, the publisher and the clock of the mains. It makes
-// no decisions.
+// Package worker assembles the push worker from the store, the publisher and the clock of the mains. It
+// decides nothing.
 package worker
 
 import (

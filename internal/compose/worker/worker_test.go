@@ -256,8 +256,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		contract.Payload{SubscriptionID: "subscription"}))
 	did(renewalsBroker, []string{updates.DeadLetter.Topic}, nil)
 
-	// A replay through the worker that runs the tasks publishes at once. Through another it is stored, and the
-	// task publishes it.
+	// A replay through the worker that runs the tasks publishes at once. Through another the task publishes it.
 	replay := func(through http.Handler, id string, becomes bulk.Progress) (op bulk.Operation) {
 		t.Helper()
 		data := filetest.Must(order.Append(nil))(t)

@@ -13,8 +13,7 @@ import (
 	"billhook/internal/ingest/importer/importertest"
 )
 
-// old is a Postgres whose tables are each in a schema of its own: the server takes longer to start than the
-// tests.
+// old is a Postgres with a schema for each test: the server takes longer to start than the tests.
 type old struct {
 	*pgx.Conn
 	address string

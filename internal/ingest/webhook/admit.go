@@ -16,16 +16,15 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// mostKept is the size of the largest body whose buffers are kept: larger ones are rare, and would hold
-// memory.
+// mostKept is the largest body whose buffers are kept: larger ones are rare, and would hold memory.
 const mostKept = 64 << 10
 
 type buffers struct {
 	body      serve.Body
 	minimized []byte
 	encoded   []byte
-	// values are those of a provider's body. at has them by the numbers of their paths; of a list, those of the
-	// current element.
+	// values are those of a provider's body. at has them by the numbers of their paths; of a list, the
+	// element's.
 	values, at []pii.Value
 	attributes contract.Attributes
 	outcome    outcome

@@ -62,8 +62,7 @@ func silent(tb testing.TB) http.Handler {
 	})
 }
 
-// The difference to the baselines is what they leave out: minimizing, validation, limits, the message and the
-// log line.
+// The difference to the baselines is what they leave out: minimizing, validation, limits, message and log.
 func BenchmarkWebhook(b *testing.B) {
 	for name, handler := range peers(b) {
 		for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {

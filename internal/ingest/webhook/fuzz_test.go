@@ -33,8 +33,7 @@ func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	return body
 }
 
-// FuzzWebhook: a sender that knows the secret can neither crash the service nor publish members that no
-// contract declares.
+// FuzzWebhook: a sender that knows the secret can neither crash the service nor publish undeclared members.
 func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))

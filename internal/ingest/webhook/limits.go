@@ -181,8 +181,7 @@ const (
 )
 
 // limit admits so many in one second of the clock, over all instances that share a store. The second is cut
-// into blocks: the instance that creates a block's document has its share, so that no document is written
-// twice.
+// into blocks: the creator of a block's document has its share, so that none is written twice.
 type limit struct {
 	config    *Config
 	perSecond int

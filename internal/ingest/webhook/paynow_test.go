@@ -141,8 +141,7 @@ type record struct {
 	Dropped     []string          `json:"dropped,omitempty"`
 }
 
-// The effect of an order needs its lines. Other members with bad values are dropped, since the buyer has
-// paid.
+// The effect of an order needs its lines. Other bad values are dropped, since the buyer has paid.
 func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
 	published := requests(t).Published

@@ -234,8 +234,7 @@ var (
 		"An internal error. The message may have been accepted; send it again.", 0)
 )
 
-// receiveAll answers a list. Messages behind one that is to be sent again are held back: they would overtake
-// it.
+// receiveAll answers a list. Messages behind one to be sent again are held back: they would overtake it.
 func (s *Service) receiveAll(
 	w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event,
 ) {

@@ -39,8 +39,7 @@ type mapping struct {
 	// currency is that of the amounts. Strict members come first.
 	currency        catalog.Reading
 	members, listed []member
-	// element is the number of the path of the body's list elements; 0: one element is made of members outside
-	// of lists.
+	// element is the number of the body's list elements; 0: one element is made of members outside of lists.
 	element int
 	// paths are those of the body, by those of the contract.
 	paths map[string]string
@@ -130,8 +129,7 @@ func newMapping(
 	return m
 }
 
-// precedence: a required amount refuses the event before its currency, without which optional amounts are
-// dropped.
+// precedence: a required amount refuses before its currency, without which optional amounts are dropped.
 func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:

@@ -120,8 +120,7 @@ func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 	asRecorded(t, "testdata/provided.json", all)
 }
 
-// eachWebhook visits the samples of every shipped provider, and those of PayNow, which are in package
-// samples.
+// eachWebhook visits the samples of every shipped provider, and those of PayNow in package samples.
 func eachWebhook(t testing.TB, visit func(name, provider, body string)) {
 	t.Helper()
 	eachSample(t, visit)

@@ -70,8 +70,7 @@ func (a *api) extend(ctx context.Context, body []byte, address string) (extended
 	return Beside(body, answer), ""
 }
 
-// Beside puts an answer of a provider's API into the body of its webhook, which must be an object that is not
-// empty.
+// Beside puts an answer of a provider's API into the body of its webhook, an object that is not empty.
 func Beside(body, answer []byte) []byte {
 	before := bytes.IndexByte(body, '{') + 1
 	return slices.Concat(body[:before], []byte(`"read":`), answer, []byte(","), body[before:])

@@ -32,8 +32,7 @@ func reading(t *testing.T, answer http.HandlerFunc) func(*webhook.Config) {
 
 const readSamples = "../../../catalog/providers/samples/stripe"
 
-// A refund and a dispute of Stripe name no customer. Their payment does, so that they have the key of its
-// order.
+// A refund and a dispute of Stripe name no customer. Their payment does, and so they have its key.
 func TestMembersThatAWebhookLacksAreReadFromItsProvidersAPI(t *testing.T) {
 	t.Parallel()
 	payment := filetest.Read(t, readSamples, "read", "payment_intent.json")

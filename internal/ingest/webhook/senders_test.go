@@ -76,8 +76,7 @@ type requestCase struct {
 	unread bool
 }
 
-// requestCases change a request of PayNow with a body. Those of testdata/requests.yaml change its headers
-// alone.
+// requestCases change a request of PayNow with a body. Those of testdata/requests.yaml change headers.
 func requestCases(t *testing.T, body []byte) map[string]requestCase {
 	own, byPayNow := goldens(t, contract.PaymentV1)["order_paid.json"], loaded().Providers["paynow"].Signature
 	read := func(body io.Reader) func(*http.Request) {

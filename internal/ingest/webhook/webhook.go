@@ -42,14 +42,12 @@ type Config struct {
 	Publisher contract.Publisher
 	// UID finds the uid of a tenant's customer; empty: there is none. With an error it is unknown.
 	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
-	// Points are those of one piece of a product, above 0; known: orders may name it. With an error they are
-	// unknown.
+	// Points are those of one piece of a product, above 0; known: orders may name it. Unknown with an error.
 	Points  func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
-	// PublishTimeout bounds the wait for the broker, and each of those before it, for the provider's API and the
-	// uid.
+	// PublishTimeout bounds the wait for the broker, and those before it for the provider's API and the uid.
 	PublishTimeout time.Duration
 	// Store has the states of orders, and the backlogs that a task has counted.
 	Store store.Getter

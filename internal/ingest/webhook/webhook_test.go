@@ -278,8 +278,7 @@ func requireAccepted(
 	return got.message
 }
 
-// requireSent sends a request that is accepted. The log and the metrics have the same dropped fields, and
-// nothing leaks.
+// requireSent sends an accepted request. Log and metrics have the same dropped fields, and nothing leaks.
 func requireSent(t *testing.T, d *service, r *http.Request, secret string) published {
 	t.Helper()
 	source := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]

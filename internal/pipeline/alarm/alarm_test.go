@@ -55,8 +55,7 @@ func pass(d time.Duration) {
 }
 
 // TestEveryRequestedTimeGetsACall: the call is made within a quarter of a second after the requested time,
-// never before it, and each quarter has at most one call. This also holds for slow calls that request more
-// times.
+// never before it, and each quarter has at most one call. Also for slow calls that request more times.
 func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,8 +89,7 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(t, "requests") {
 					want(b, time.Duration(in.Draw(t, "at")))
 				}
-				// Sometimes the clock stops exactly at a moment: what is requested then needs the
-				// next call.
+				// Sometimes the clock stops exactly at a moment: a request then needs the next call.
 				d := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "pass"))
 				if rapid.Bool().Draw(t, "to a moment") {
 					d = alarm.Moment(now().Add(d)).Sub(now())

@@ -104,8 +104,7 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-// recorded serves a callee that checks signatures, and keeps the requests: method, path, key, type, user,
-// body.
+// recorded is a target that checks signatures, and keeps method, path, key, type, user and body of requests.
 func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
 	t.Helper()
 	verifier := filetest.Must(signature.NewVerifier(scheme, []string{secret}, time.Second, clock))(t)

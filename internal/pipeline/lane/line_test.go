@@ -193,8 +193,7 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 	})
 }
 
-// TestLaneIsRemovedWithItsLastMessage: if it were removed earlier, a repeated message could overtake the last
-// one.
+// TestLaneIsRemovedWithItsLastMessage: earlier, a repeated message could overtake the last one.
 func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -220,8 +219,7 @@ func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 	}
 }
 
-// TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: the late relay of an empty lane does not remove
-// it.
+// TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: a late relay does not remove it.
 func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)

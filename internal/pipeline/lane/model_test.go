@@ -67,8 +67,8 @@ func play(
 	})
 }
 
-// start starts an idle relay, up to its first call: on one lane, as a worker does after its commit, or on the
-// due lanes.
+// start starts an idle relay, up to its first call: on one lane, as a worker does after its commit, or on due
+// ones.
 func (s *stage) start(a *actor, one string) {
 	relay := &lane.Relay{
 		Of: s.of, Store: a.Store(s.db), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury,

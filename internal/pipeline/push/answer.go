@@ -134,8 +134,7 @@ func (a *attempt) leave(ctx context.Context, f finding) answer {
 	return reply
 }
 
-// settleReplay writes the end of a replay into its dead letter, which is open again where the event has
-// another one.
+// settleReplay writes the end of a replay into its dead letter: open again where the event has another.
 func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	if d.replay == "" {
 		return nil

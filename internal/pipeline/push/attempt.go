@@ -151,8 +151,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	case err != nil:
 		return found(unanswered, err)
 	case seen == dedupe.Early && !a.returned() && a.at.behind:
-		// A copy: the broker still has the one whose attempt failed. If this one waited in its stead, it would lose
-		// its rank.
+		// A copy: the broker has the one whose attempt failed, which would lose its rank if this one waited.
 	case seen != dedupe.Fresh:
 		return records(seen)
 	case !a.at.due.IsZero():
@@ -331,8 +330,7 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 }
 
 // emit adds the writes of an effect's emissions. It refuses an emission to a queue that the catalog does not
-// list for the handler, since nothing is granted for it. The release is at fault, so the event is tried
-// again.
+// list for the handler, since nothing is granted for it. The release is at fault: it is tried again.
 func (d *delivery) emit(event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
 	undeclared := func(emission handler.Emission) bool { return !slices.Contains(d.policy.Emits, emission.To) }
 	if slices.ContainsFunc(effect.Emit, undeclared) {

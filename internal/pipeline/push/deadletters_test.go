@@ -144,8 +144,8 @@ func (c cell) spoil(m message) message {
 }
 
 // TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may follow a dead letter: its
-// replay, a corrected payload or the message again, one after the other or at once. A refused message has no
-// effect, and there is at most one effect.
+// replay, a corrected payload or the message again, one after the other or at once. There is at most one
+// effect.
 func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 	t.Parallel()
 	all := benches{}
@@ -270,8 +270,7 @@ func TestDeadLetterRecordsTheEndOfItsReplay(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "replays.txt")
 }
 
-// TestDeadLetterStaysOnItsTopicUntilItIsStored: one that the worker published, and one of the broker's own
-// policy.
+// TestDeadLetterStaysOnItsTopicUntilItIsStored: one of the worker, and one of the broker's own policy.
 func TestDeadLetterStaysOnItsTopicUntilItIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})

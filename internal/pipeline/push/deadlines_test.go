@@ -142,8 +142,8 @@ var reconciles = map[string]func() (handler.Reconciled, error){
 	"a panic":   func() (handler.Reconciled, error) { panic("ilse@example.org") },
 }
 
-// TestLeasedHandlerReconcilesTheAttemptBefore is the table of an event whose earlier attempt may have had its
-// effect outside.
+// TestLeasedHandlerReconcilesTheAttemptBefore is the table of an event with an earlier attempt of unknown
+// effect.
 func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{

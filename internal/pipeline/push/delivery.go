@@ -85,8 +85,8 @@ func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
 // leased reports whether the handler's effect is outside.
 func (d *delivery) leased() bool { return d.handler.Leased != nil }
 
-// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it reads the lane
-// at each delivery.
+// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else each delivery
+// reads it.
 func (d *delivery) mayMissLane() bool { return d.lane.OrderingKey != "" && !d.queue.waits }
 
 // returned reports whether the message was released from a lane.

@@ -316,8 +316,8 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of an error of other code
-// that caused it.
+// cause is the log's text of a failure beside its reason: the detail, and the type of another's error below
+// it.
 func cause(err error) string {
 	text, root := detail(err), err
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {

@@ -240,8 +240,7 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "dead-letters.txt")
 }
 
-// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of what keeps a request from waiting for the next
-// attempt.
+// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt.
 func TestRequestWaitsByTheTimeThatItsAttemptTook(t *testing.T) {
 	t.Parallel()
 	all := benches{}

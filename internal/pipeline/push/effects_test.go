@@ -276,8 +276,8 @@ func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 	return "; DOES NOT END"
 }
 
-// TestEventEndsWhicheverCallOfTheStoreFails is the table of the answers where calls of the store or the alarm
-// fail, and of how the event ends once they succeed again.
+// TestEventEndsWhicheverCallOfTheStoreFails is the table of answers where calls of the store or the alarm
+// fail, and of the end of the event.
 func TestEventEndsWhicheverCallOfTheStoreFails(t *testing.T) {
 	t.Parallel()
 	const scheduled, unreadable = "1, to be delivered in a minute", "1, unreadable"

@@ -236,8 +236,8 @@ func TestWaitForASlotEnds(t *testing.T) {
 	s.unused(t, 1)
 }
 
-// TestSlotsAreGivenByKeysInTurn holds slots to the plainest model: the waiting messages by key, and the key
-// that is next.
+// TestSlotsAreGivenByKeysInTurn holds slots to the plainest model: the waiting messages by key, and the next
+// key.
 func TestSlotsAreGivenByKeysInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -99,8 +99,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	w.queue[key][0].attempt++
 }
 
-// repeat has the broker deliver an acknowledged message again, and then those that followed it of its key, as
-// Pub/Sub does.
+// repeat has the broker deliver an acknowledged message again, and those that followed it, as Pub/Sub does.
 func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))

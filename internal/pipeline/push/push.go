@@ -115,8 +115,7 @@ func (s *Service) newQueue(q catalog.Queue) *queue {
 		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency},
 		nacks:    rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
-		// Messages wait in lanes by a policy that is not the broker's, and where the called service requests a
-		// wait.
+		// Messages wait in lanes by a policy that is not the broker's, and where the called service requests it.
 		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// settle carries out the disposition. Where the record or the lane is not as assumed, it returns what it
-// found instead.
+// settle carries out the disposition. Where the record or the lane is not as assumed, it returns that
+// finding.
 func (a *attempt) settle(ctx context.Context, f finding) finding {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -95,8 +95,8 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 // record; else it commits them. It adds to the reply when the message is due.
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
-	// The event that it waits for may be behind it. A worker whose clock is ahead may have released a message
-	// beside its key.
+	// The event that it waits for may be behind it. A worker with a fast clock may have released one beside its
+	// key.
 	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}
@@ -214,8 +214,7 @@ func (d *delivery) Own() string {
 	return deadletter.ItemID(d.queue.Queue, d.firstID, d.message)
 }
 
-// Replaceable: the effect of a Tx handler does not exist without its record. What a leased one has done
-// outside is unknown.
+// Replaceable: the effect of a Tx handler does not exist without its record. That of a leased one is unknown.
 func (d *delivery) Replaceable(dead dedupe.Record) bool {
 	spec, _ := d.queue.Handler(dead.EventType)
 	h, found := d.config.Handlers.Lookup(spec.Name)

@@ -156,8 +156,7 @@ func TestDrainStartsNothingNew(t *testing.T) {
 	})
 }
 
-// TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled: a lane that stays costs each event of the queue a
-// read.
+// TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled: a lane that stays costs each event a read.
 func TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 	t.Parallel()
 	for name, eventType := range map[string]string{
@@ -218,8 +217,7 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 }
 
 // TestRequestWaitsNoLongerThanItsAckDeadlineLets: an attempt that is due in a second is made in the same
-// request, unless it could end after the ack deadline: 1 s of wait, 2 s for a slot, 12 s to write and the
-// handler's timeout have to fit in 60 s.
+// request, where 1 s of wait, 2 s for a slot, 12 s to write and the timeout fit in the 60 s.
 func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 	t.Parallel()
 	for timeout, waits := range map[time.Duration]bool{
@@ -273,8 +271,7 @@ func (r *rig) exhaust(t require.TestingT, m message, brokerWaits func(attempt in
 }
 
 // TestAttemptsFollowThePolicyToTheSecond is the table of the times of all attempts of an event that fails
-// until it is a dead letter. It is released from its lane at the alarm, or delivered by the broker after its
-// wait.
+// until it is a dead letter. It comes from its lane at the alarm, or from the broker after its wait.
 func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	t.Parallel()
 	const second = time.Second

@@ -47,12 +47,10 @@ type Load struct {
 	Stall                     time.Duration
 }
 
-// Found are the results. Waits are from the webhook to the effect, by the second in which an event was
-// published.
+// Found are the results. Waits are from the webhook to the effect, by the second of its publishing.
 type Found struct {
 	Waits [][]time.Duration
-	// Slots is the time that all events together had a slot or waited for one. Refused counts the refused
-	// pushes.
+	// Slots is the time that all events had a slot or waited for one. Refused counts refused pushes.
 	Slots   time.Duration
 	Refused int
 }

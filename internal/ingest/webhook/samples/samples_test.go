@@ -14,8 +14,7 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 )
 
-// personal are the members about a person, with all that is in them, and those with texts of a shop or a
-// buyer.
+// personal are the members about a person, with all in them, and those with texts of a shop or a buyer.
 var personal = []string{
 	"name", "steam", "minecraft", "profile", "billing_name", "billing_email", "customer_ip",
 	"description", "metadata", "revoke_reason", "content", "discord_user_id", "discord_user_name",

@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// Order returns an ON_ORDER_COMPLETED of about size bytes. Each of its lines has the whole product, as
-// PayNow's do.
+// Order returns an ON_ORDER_COMPLETED of about size bytes. Each line has its whole product, as PayNow's do.
 func Order(size int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001",` +

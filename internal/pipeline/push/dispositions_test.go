@@ -187,10 +187,11 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 	older := func(d time.Duration) func(*message) {
 		return func(m *message) { m.published = m.published.Add(-d) }
 	}
-	messages := []struct {
+	type row struct {
 		name   string
 		change func(*message)
-	}{
+	}
+	messages := []row{
 		{"whole", func(*message) {}},
 		{"of an unknown type", func(m *message) {
 			body := m.body.(contract.Payment)
@@ -212,10 +213,7 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 		{"to be delivered in 31 days", at(contract.AttrDeliverAt, 31*24*time.Hour)},
 		{"with an invalid time of delivery", says(contract.AttrDeliverAt, "tomorrow")},
 	}
-	var names []string
-	for _, m := range messages {
-		names = append(names, m.name)
-	}
+	names := filetest.Map(messages, func(r row) string { return r.name })
 	table, _ := enumerate([]dimension{
 		{"message", names},
 		{"returns", []string{"permanent 422", "transient 500", "missing: waits for another event"}},

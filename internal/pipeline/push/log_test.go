@@ -32,7 +32,7 @@ import (
 // errHandler is an error of other code, whose text holds personal data.
 var errHandler = errors.New("ilse@example.org fell over")
 
-func once(m *message) { m.attributes["max_attempts"] = "1" }
+func (m message) once() message { return m.set("max_attempts", "1") }
 
 // journal keeps what the rig's service logs.
 type journal struct {
@@ -82,8 +82,6 @@ func failsWith(err error) setup { return setup{credit: always(err)} }
 
 func says(err error) error { return retry.Says(`code "limit"`, err) }
 
-func onceOnly(good message) message { return good.with(once) }
-
 var outcomes = map[string]outcome{
 	"processed": {status: 200, outcome: "processed", reason: "done", line: map[string]any{
 		"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1",
@@ -112,7 +110,7 @@ var outcomes = map[string]outcome{
 		detail: "contract: data.order.items[0].quantity: min=1",
 	},
 	"attempts used up": {
-		with: failsWith(retry.Down("down", errHandler)), message: onceOnly,
+		with: failsWith(retry.Down("down", errHandler)), message: message.once,
 		status: 422, outcome: "dead_lettered", reason: "down", detail: "attempts_exhausted",
 	},
 	"a called service that says why": {
@@ -120,7 +118,7 @@ var outcomes = map[string]outcome{
 		status: 422, outcome: "dead_lettered", reason: "refused_422", detail: `code "limit"`,
 	},
 	"a called service that says why until the last attempt": {
-		with: failsWith(says(retry.Transient("failed_503", errHandler))), message: onceOnly,
+		with: failsWith(says(retry.Transient("failed_503", errHandler))), message: message.once,
 		status: 422, outcome: "dead_lettered", reason: "failed_503", detail: `attempts_exhausted: code "limit"`,
 	},
 	"a handler that quotes personal data": {

@@ -300,7 +300,7 @@ func FuzzEvent(f *testing.F) {
 		paid("e1", known, 1), paid("e1", known, 2), paid("e2", known, 1), paid("e2", unknown, 1),
 		paid("e2", known, 0),
 		paid("e2", known, 1).set("tenant", "~/%"), paid("e2", known, 1).set("contract", "envelope.v1"),
-		paid("e2", known, 1).with(once),
+		paid("e2", known, 1).once(),
 		paid("e2", known, 1).set("tenant", "other"), paid("e2", known, 1).without("contract"), raw(""),
 		raw("[]"), raw("{}"),
 		raw(`{"eventId":"e1","eventType":"order.paid","timestamp":"x","data":{}}`), raw("\x00"),

@@ -27,7 +27,7 @@ type Payment struct {
 // PaymentData is what the event is about: IDs, codes, amounts and times, no people.
 type PaymentData struct {
 	Order *Order `json:"order,omitempty"`
-	// Refund is never left out for its value: without it all of the order is given back.
+	// Refund is never left out for its value: without it all of the order is refunded.
 	Refund       *Refund       `json:"refund,omitempty" pii:"strict"`
 	Subscription *Subscription `json:"subscription,omitempty"`
 }
@@ -56,7 +56,7 @@ type Item struct {
 // Refund is the refund an order.refunded event is about.
 type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
-	// Amount is what was given back, in the order's currency; empty: all of it.
+	// Amount was refunded, in the order's currency; empty: all of it.
 	Amount string `json:"amount,omitempty" validate:"omitempty,order_amount" pii:"strict"`
 }
 
@@ -93,13 +93,13 @@ type Envelope struct {
 	// ID is the idempotency key of the message.
 	ID     string `json:"id" validate:"required,id"`
 	Action string `json:"action" validate:"required,event_type"`
-	// CorrelationID ties messages of one story together, such as a subscription's id.
+	// CorrelationID is shared by related messages, such as a subscription's id.
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
 	// IdempotencyKey names what the message was made from, such as a payment's event id.
 	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
 	// CreatedAt is RFC 3339.
 	CreatedAt string `json:"created_at" validate:"required,timestamp"`
-	// Attempts is how often the message was tried before it came here.
+	// Attempts is how often the message was tried before it was sent here.
 	Attempts int64 `json:"attempts" validate:"min=0,max=1000"`
 	// MaxAttempts, if not 0, is how often the message may be tried, bounded by its queue.
 	MaxAttempts int64   `json:"max_attempts,omitzero" validate:"min=0,max=1000"`
@@ -118,7 +118,7 @@ type Payload struct {
 	ProductID      string `json:"product_id,omitempty"`
 	Status         string `json:"status,omitempty"`
 	// Currency is ISO 4217; required where an amount is given. Neither is left out for its
-	// value: an envelope may ask for money to be moved, and without an amount for all of it.
+	// value: an envelope may request a payment, and without an amount all of it.
 	Currency       string `json:"currency,omitempty"`
 	Amount         string `json:"amount,omitempty"`
 	PeriodStart    string `json:"period_start,omitempty"`
@@ -142,14 +142,14 @@ type Event struct {
 	// Version is that of the declaration of Data; several versions live side by side.
 	Version  int64  `json:"version" validate:"min=1,max=1000"`
 	Producer string `json:"producer,omitempty" validate:"omitempty,code"`
-	// CorrelationID ties messages of one story together, such as the request behind them.
+	// CorrelationID is shared by related messages, such as those of one request.
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
 	// Data is what is declared of type and version in catalog/messages.yaml.
 	Data     any       `json:"data"`
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// Metadata is about a message's way.
+// Metadata has the attempts of a message.
 type Metadata struct {
 	// Attempt is which of the message's attempts the next one is, from 1 on.
 	Attempt int64 `json:"attempt,omitzero" validate:"min=0,max=1000"`

@@ -20,10 +20,10 @@ import (
 	"billhook/internal/pii"
 )
 
-func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
+func TestAttributesAgreeWithTheirBody(t *testing.T) {
 	t.Parallel()
 	const rule = "agrees_with_body"
-	// what only these bodies say
+	// attributes of these bodies alone
 	disagrees := map[string]string{"order_paid order": rule, "renewal story": rule, "renewal uid": rule}
 	for file, correlation := range map[string]string{
 		"payment.v1/order_paid": "530217764480012801", "payment.v1/trial_activated": "530217764480017001",
@@ -58,8 +58,8 @@ func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 	}
 }
 
-// Every attribute, of any text: the schema takes what the rules take.
-func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
+// For any text in any attribute, the schema and the rules agree.
+func TestSchemaOfAttributesAgreesWithTheirRules(t *testing.T) {
 	t.Parallel()
 	schema := compile(t, "payment.v1.attributes.json")
 	names := append(slices.Sorted(maps.Keys(contract.AttributeRules)), "googclient_traceparent")
@@ -96,10 +96,10 @@ func completed(t *testing.T, format, data, eventType string) string {
 	return string(filetest.Must(contracts().Complete(format, []byte(data), given(eventType)))(t))
 }
 
-// madeUp is an id that is a hash.
+// madeUp matches an id that is a hash.
 var madeUp = regexp.MustCompile(`"id":"sha256:[0-9a-f]{64}"`)
 
-// bodies are those of testdata/bodies.yaml, which says what each is.
+// bodies are those of testdata/bodies.yaml.
 type bodies struct {
 	Completed []struct{ What, Format, Data, Of, Type, Want string }
 	Detected  []struct{ Attribute, Data, Want string }
@@ -108,7 +108,7 @@ type bodies struct {
 
 func readBodies(t *testing.T) bodies { return filetest.YAML[bodies](t, "testdata", "bodies.yaml") }
 
-func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
+func TestMissingMembersOfABodyAreMadeUp(t *testing.T) {
 	t.Parallel()
 	for _, test := range readBodies(t).Completed {
 		if test.Of != "" {
@@ -121,13 +121,13 @@ func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
 	}
 }
 
-func TestTheIDThatIsMadeUpIsThatOfTheSameMessage(t *testing.T) {
+func TestMadeUpIDIsTheSameForTheSameMessage(t *testing.T) {
 	t.Parallel()
 	id := func(data, eventType string) string {
 		return madeUp.FindString(completed(t, contract.MessageV1, data, eventType))
 	}
 	first := id(`{"order_id":"o1"}`, "order.shipped")
-	require.Equal(t, first, id("{ \"order_id\" :\n\"o1\" }", "order.shipped"), "spaces say nothing")
+	require.Equal(t, first, id("{ \"order_id\" :\n\"o1\" }", "order.shipped"), "white space does not matter")
 	require.NotEqual(t, first, id(`{"order_id":"o2"}`, "order.shipped"))
 	require.NotEqual(t, first, id(`{"order_id":"o1"}`, "order.payment_confirmed"),
 		"one order has several events")
@@ -135,7 +135,7 @@ func TestTheIDThatIsMadeUpIsThatOfTheSameMessage(t *testing.T) {
 		id(`{"type":"order.shipped","order_id":"o1"}`, "order.shipped"))
 }
 
-func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
+func TestRawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 	t.Parallel()
 	const own, raw = `{"action":"renewal","subscription_id":"s1"}`, `{"subscription_id":"s1"}`
 	hashed := func(said string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(said))) }
@@ -170,10 +170,10 @@ func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 	require.ErrorIs(t, err, contract.ErrMalformed, "a member that no payload has")
 	var invalid *contract.Invalid
 	_, err = receive(`{"uid":"u1"}`, nil)
-	require.ErrorAs(t, err, &invalid, "nobody says what is to be done")
+	require.ErrorAs(t, err, &invalid, "there is no action")
 }
 
-func TestWhatIsNoMessageIsNotCompleted(t *testing.T) {
+func TestInvalidMessageIsNotCompleted(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
 		``, `null`, `[]`, `{}`, `{"type":"order.shipped"}`, `{"order_id":"o1"}x`, `{"uid":"a","uid":"b"}`, `"x"`,
@@ -185,7 +185,7 @@ func TestWhatIsNoMessageIsNotCompleted(t *testing.T) {
 	require.ErrorIs(t, err, contract.ErrFormat)
 }
 
-func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
+func TestMessageHasTheNumberOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:15:00Z",`
 	const message = `{"id":"e1","type":"order.shipped","version":1,"timestamp":"2026-03-02T10:15:00Z",` +
@@ -225,7 +225,7 @@ const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00
 	`"payload":{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,` +
 	`"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}}`
 
-func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
+func TestMembersBeyondAHandlersTypeAreKept(t *testing.T) {
 	t.Parallel()
 	set := upgrades(t)
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[*contract.Envelope]()))
@@ -294,7 +294,7 @@ func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 	require.Regexp(t, `"invoice":\s*{\s*"type":\s*"object"`, string(schemas["envelope.v1.json"]))
 }
 
-func TestWhatCannotBeDeclaredOfAnObjectIsSaid(t *testing.T) {
+func TestInvalidDeclarationOfAnObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		member contract.Member
@@ -317,7 +317,7 @@ func TestWhatCannotBeDeclaredOfAnObjectIsSaid(t *testing.T) {
 			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "text"}}},
 			`a: b: "text" is not a shape`,
 		},
-		"an amount alone in one": {
+		"an amount without a currency in one": {
 			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "amount"}}},
 			"a: b: an amount has its currency beside it",
 		},

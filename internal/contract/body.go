@@ -75,7 +75,7 @@ func (b Body) Number(name string) int64 { return b.number(b.member(name)) }
 // Declared reports whether the body's content may have a member of that name.
 func (b Body) Declared(name string) bool { return b.contract.members[b.member(name)] != nil }
 
-// Time is when the body says that it was made, as RFC 3339; empty where it does not say so.
+// Time is when the body was made, as RFC 3339; empty: it does not say.
 func (b Body) Time() string { return b.text(b.contract.format.Time) }
 
 // Document is the body's content as a JSON object of its own, with the tenant that it is of.
@@ -116,7 +116,7 @@ func (b Body) Contract() *Contract { return b.contract }
 // Format is the name of the body's format.
 func (b Body) Format() string { return b.contract.format.Name }
 
-// TypePath is where bodies of the format say their event type.
+// TypePath is the path of the event type in bodies of the format.
 func (b Body) TypePath() string { return b.contract.format.Type }
 
 // UIDByCustomer reports whether the body's uid is that of its customer, to be looked up.
@@ -127,7 +127,7 @@ func (b Body) Identity() (id, eventType string) {
 	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
 }
 
-// KnownAs returns the body with the id that its event is known by. The body must not be used any more.
+// KnownAs returns the body with the id of its event's record. The body must not be used any more.
 func (b Body) KnownAs(id string) Body {
 	if at := b.at(b.contract.format.ID); at.String() != id {
 		at.SetString(id)
@@ -204,7 +204,7 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 	return ""
 }
 
-// PayloadHash is equal for two messages of one id exactly where they say the same.
+// PayloadHash is equal for two messages of one id if their contents are the same.
 func (b Body) PayloadHash() (string, error) {
 	said := object{{"contract", b.contract.format.Name}}
 	for _, path := range b.contract.format.Hashed {
@@ -245,11 +245,11 @@ func (b Body) Post(key, tenant string) ([]byte, error) {
 	return text, nil
 }
 
-// ErrType: a body is not what its handler takes.
-var ErrType = errors.New("contract: not the type of body that is asked for")
+// ErrType: a body is not of the type that its handler takes.
+var ErrType = errors.New("contract: not the requested type of body")
 
 // As is the body as a handler takes it: a Body, a pointer to the Go type of the whole body, or any type that
-// the event's declared content fits; see Set.Takes. Members that the type has no place for are left out.
+// the event's declared content fits; see Set.Takes. Members that the type does not have are left out.
 func As[B any](body Body) (b B, err error) {
 	if whole, ok := body.value.(B); ok {
 		return whole, nil
@@ -266,19 +266,19 @@ func convert[B any](body Body) (b B, err error) {
 		return b, ErrType
 	}
 	of := body.value
-	if asked := reflect.TypeFor[B](); asked != reflect.PointerTo(body.contract.format.Head) {
+	if requested := reflect.TypeFor[B](); requested != reflect.PointerTo(body.contract.format.Head) {
 		content := body.at(body.contract.format.Content)
-		if ownTypes()[asked] != nil || !content.IsValid() {
+		if ownTypes()[requested] != nil || !content.IsValid() {
 			return b, ErrType
 		}
 		of = content.Addr().Interface()
 	}
 	text, err := json.Marshal(of)
 	if err == nil {
-		err = json.Unmarshal(text, &b) // what it has no place for is for others, such as who is posted the body
+		err = json.Unmarshal(text, &b) // other members are for others, such as a service that is posted the body
 	}
 	if err != nil {
-		return b, ErrType // which member does not fit is said by Takes, once, at the start
+		return b, ErrType // Takes names the member that does not fit, at the start
 	}
 	return b, nil
 }

@@ -35,7 +35,7 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 	return filetest.Must(c.Compile(name))(t)
 }
 
-func TestTheSchemasAreThoseOfTheContracts(t *testing.T) {
+func TestSchemasAreThoseOfTheContracts(t *testing.T) {
 	t.Parallel()
 	schemas := filetest.Must(contracts().Schemas())(t)
 	for name, want := range schemas {
@@ -66,13 +66,13 @@ func TestEachSampleBodyKeepsItsContractAndSchema(t *testing.T) {
 	}
 }
 
-// change is a row of testdata/broken.yaml, which says what each member is.
+// change is a row of testdata/broken.yaml.
 type change struct {
 	What, Old, With, Want string
 	GoOnly                bool
 }
 
-func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
+func TestBrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 	t.Parallel()
 	files := filetest.YAML[map[string][]change](t, "testdata", "broken.yaml")
 	require.Len(t, files, 5)
@@ -89,7 +89,7 @@ func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 			if err == nil {
 				err = decoded.Validate()
 			}
-			require.EqualError(t, err, "contract: "+c.Want, c.What) // which repeats no value
+			require.EqualError(t, err, "contract: "+c.Want, c.What) // it holds no value
 			if !c.GoOnly {
 				value := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(body)))(t)
 				require.Error(t, schema.Validate(value), c.What)
@@ -130,7 +130,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
+func TestBodyOfAnotherShapeIsMalformed(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		"", "x", "[]", `{"eventId":"1","email":"ilse@example.org"}`,
@@ -140,7 +140,7 @@ func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 	} {
 		for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 			decoded, err := contracts().Decode(format, []byte(body))
-			var invalid *contract.Invalid // of a format that does not find its event type
+			var invalid *contract.Invalid // of another format, whose event type is unknown
 			require.True(t, errors.Is(err, contract.ErrMalformed) ||
 				(format != contract.PaymentV1 && errors.As(err, &invalid)), "%s: %v", body, err)
 			require.True(t, decoded.None())
@@ -149,7 +149,7 @@ func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 	}
 }
 
-func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
+func TestPayloadHashCoversTheContentAndNotItsDelivery(t *testing.T) {
 	t.Parallel()
 	for file, test := range map[string]struct{ same, other string }{
 		"payment.v1/order_paid": {
@@ -179,7 +179,7 @@ func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
 	}
 }
 
-func TestAnEnvelopesKeyIsTheFirstFieldThatItHas(t *testing.T) {
+func TestOrderingKeyOfAnEnvelopeIsItsFirstExistingField(t *testing.T) {
 	t.Parallel()
 	m := contract.Of(&contract.Envelope{
 		CorrelationID: "c", Payload: contract.Payload{PaymentID: "p", OrderID: "o", CustomerID: "k", UID: "u"},
@@ -193,7 +193,7 @@ func TestAnEnvelopesKeyIsTheFirstFieldThatItHas(t *testing.T) {
 	}
 }
 
-func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
+func TestMessageOverALimitIsRefusedByTheNameOfTheLimit(t *testing.T) {
 	t.Parallel()
 	full := func(bytes int) contract.Message {
 		most := contract.Message{
@@ -210,7 +210,7 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 	require.ErrorIs(t, full(contract.MaxMessageBytes+1).Check(), contract.ErrLimit,
 		"attributes and ordering key count")
 	for name, spoil := range map[string]func(*contract.Message){
-		"nothing at all": func(m *contract.Message) { m.Data, m.Attributes = nil, nil },
+		"an empty message": func(m *contract.Message) { m.Data, m.Attributes = nil, nil },
 		"too many attributes": func(m *contract.Message) {
 			m.Attributes["one more"] = ""
 		},
@@ -230,7 +230,7 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 	}
 }
 
-func TestABodysFormatIsDetectedByItsAttributeElseItsMembers(t *testing.T) {
+func TestFormatIsDetectedByItsAttributeElseByMembers(t *testing.T) {
 	t.Parallel()
 	for _, test := range readBodies(t).Detected {
 		var attributes map[string]string

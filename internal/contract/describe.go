@@ -74,7 +74,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 
 // of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
 func (k *known) of(eventType string) (found []*Contract) {
-	asked, err := routing.Parse(eventType)
+	pattern, err := routing.Parse(eventType)
 	if err != nil {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (k *known) of(eventType string) (found []*Contract) {
 	}
 	for _, c := range k.all {
 		p := routing.Pattern(c.Type)
-		if p == whole || routing.Overlap(asked, p) && (whole == "" || routing.Narrower(p, whole) < 0) {
+		if p == whole || routing.Overlap(pattern, p) && (whole == "" || routing.Narrower(p, whole) < 0) {
 			found = append(found, c)
 		}
 	}

@@ -40,7 +40,7 @@ func (c *Contract) Required(eventType string) (paths []string) {
 	return paths
 }
 
-// Slot is where a member stands in the bodies of a contract, for who fills them in.
+// Slot is the position of a member in the bodies of a contract, to fill them in.
 type Slot struct {
 	Rule pii.Rule
 	at   []int
@@ -88,7 +88,7 @@ func (b Body) Set(s Slot, i int, text string) {
 // Touch makes the object that the slot, of no list, is in.
 func (b Body) Touch(s Slot) { reach(b.whole(), s.at[:len(s.at)-1], 0) }
 
-// reach is the value at a place, of a list's element i, with the objects on the way made.
+// reach is the value at a slot, of a list's element i. Missing objects around it are made.
 func reach(v reflect.Value, at []int, i int) reflect.Value {
 	for _, n := range at {
 		if v = made(v); n == element {
@@ -110,10 +110,10 @@ func made(v reflect.Value) reflect.Value {
 	return v.Elem()
 }
 
-// Stamp is what a message that a handler made gets on its way out.
+// Stamp is what is added to a message that a handler made.
 type Stamp struct {
 	ID, Tenant, RoutingKey string
-	// OrderingKey is what the message waits behind; empty: nothing.
+	// OrderingKey of the message; empty: none.
 	OrderingKey string
 	// Since is what its age counts from; zero: At.
 	Since time.Time

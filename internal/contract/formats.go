@@ -17,7 +17,7 @@ type Format struct {
 	Content string
 	// ID is the idempotency key, Time when the body was made; Version is empty where bodies have none.
 	ID, Type, Time, Version string
-	// Correlation is what ties a body to others where it does not say so itself.
+	// Correlation is the correlation id of a body without one.
 	Correlation []string
 	// Repeated names the attributes that repeat a member of the body, with the member's paths.
 	Repeated map[string][]string
@@ -80,7 +80,7 @@ var Formats = []Format{
 			AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
 		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts", Attempts: "attempts",
-		// What else an envelope has is about its way, and another try may have it otherwise.
+		// Other members of an envelope are about its delivery, and may differ in another attempt.
 		Hashed: []string{"action", "payload"},
 		Posted: []Posted{
 			{"source_event_id", "id", true},

@@ -45,7 +45,7 @@ func parcels(t *testing.T) *contract.Set {
 	return set
 }
 
-func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
+func TestNewRowOfTheTableIsAFormat(t *testing.T) {
 	t.Parallel()
 	set := parcels(t)
 	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,` +
@@ -61,7 +61,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	id, eventType := body.Identity()
 	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version})
 	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil),
-		"what it is about is the id that it must have")
+		"its subject is its required id")
 	made := body.Attributes()
 	require.Equal(t, []string{"parcel.v1", "o1", "o1"},
 		[]string{made.Contract, made.OrderID, made.CorrelationID})
@@ -73,7 +73,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,`+
 		`"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
 	require.NoError(t, err)
-	require.Equal(t, hash, filetest.Must(other.PayloadHash())(t), "the order of members says nothing")
+	require.Equal(t, hash, filetest.Must(other.PayloadHash())(t), "the order of members does not matter")
 
 	type about struct {
 		OrderID string `json:"order_id"`
@@ -89,7 +89,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(body.Contract().Projection().Append(nil, data)))
 }
 
-func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
+func TestGoTypesFitTheirDeclarations(t *testing.T) {
 	t.Parallel()
 	type invoice struct {
 		InvoiceID  string `json:"invoice_id"`
@@ -128,11 +128,11 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 			contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](),
 			"message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64",
 		},
-		"members that it has not": {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
-		"what nothing declares": {
+		"undeclared members": {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
+		"an undeclared type": {
 			contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared",
 		},
-		"a format that is not known": {
+		"an unknown format": {
 			"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2",
 		},
 		"a pattern over declarations": {
@@ -153,7 +153,7 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 	}
 }
 
-func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
+func TestEmissionIsHeldToItsDeclaration(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	type data struct {
@@ -173,11 +173,11 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 	}, m.Attributes)
 	require.NoError(t, body.CheckAttributes(m.Attributes))
 	id, _ := made.Identity()
-	require.Empty(t, id, "what the handler made stays as it is")
+	require.Empty(t, id, "the handler's body is not changed")
 	for name, bad := range map[string]contract.Event{
-		"an undeclared type":     {Type: "order.lost", Version: 1, Data: data{"o1"}},
-		"an undeclared version":  {Type: "order.shipped", Version: 9, Data: data{"o1"}},
-		"a member that it needs": {Type: "order.shipped", Version: 1, Data: data{}},
+		"an undeclared type":    {Type: "order.lost", Version: 1, Data: data{"o1"}},
+		"an undeclared version": {Type: "order.shipped", Version: 9, Data: data{"o1"}},
+		"a missing member":      {Type: "order.shipped", Version: 1, Data: data{}},
 		"another member": {
 			Type: "order.shipped", Version: 1, Data: map[string]string{"order_id": "o1", "email": "ilse@example.org"},
 		},
@@ -188,7 +188,7 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 	}
 }
 
-func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
+func TestEachContractHasItsOwnIDAndSchema(t *testing.T) {
 	t.Parallel()
 	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
 		{

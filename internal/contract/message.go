@@ -1,6 +1,6 @@
-// Package contract owns the messages: body formats, what is declared of their contents, attributes, limits
-// and validation; schemas are generated from them. It refuses to know how a message is carried, and has no
-// field that could hold a person's data.
+// Package contract owns the messages: body formats, declarations of their contents, attributes, limits and
+// validation; schemas are generated from them. It does not know how a message is carried, and has no field
+// that could hold personal data.
 package contract
 
 import (
@@ -44,7 +44,7 @@ const (
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 	AttrFirstMessageID = "first_message_id"
-	// AttrRelease is the release that has let the message in; no sender sets it.
+	// AttrRelease is the release of the webhook service that published the message; no sender sets it.
 	AttrRelease = "webhook_release"
 )
 
@@ -52,7 +52,7 @@ const (
 const (
 	// MaxKept is the largest such message: half of what a document holds.
 	MaxKept = 512 << 10
-	// MaxAhead is how far ahead a time of delivery may lie.
+	// MaxAhead is how far ahead a time of delivery may be.
 	MaxAhead = 30 * 24 * time.Hour
 )
 
@@ -70,7 +70,7 @@ func CustomerOf(tenant, customerID string) string {
 	return cmp.Or(tenant, DefaultTenant) + "~" + customerID
 }
 
-// TimeOf is the time that an attribute says; zero: it says none.
+// TimeOf is the time of an attribute; zero: it has none.
 func TimeOf(attribute string) (at time.Time) {
 	if attribute != "" {
 		at, _ = time.Parse(time.RFC3339Nano, attribute)
@@ -165,9 +165,9 @@ type Attributes struct {
 	Received string `json:"webhook_received_at,omitempty" validate:"omitempty,timestamp"`
 	// DeliverAt is when the message is to be handled, not before.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
-	// DelayTicket is the place of a message that comes back from a long wait among those of its key.
+	// DelayTicket is the rank of a message that was released from a lane, among those of its key.
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
-	// FirstMessageID is on the same messages: the id that the broker delivered it under first.
+	// FirstMessageID is on the same messages: the id of the first delivery.
 	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
 }
 
@@ -270,9 +270,9 @@ var (
 	ErrPublishDenied = errors.New("contract: not allowed to publish")
 	// ErrBrokerDown: the broker does not answer, or says that it cannot.
 	ErrBrokerDown = errors.New("contract: the broker is not available")
-	// ErrBrokerQuota: the project has published as much as it may for now.
+	// ErrBrokerQuota: the project has used up its quota for now.
 	ErrBrokerQuota = errors.New("contract: the project's quota is used up")
-	// ErrPublisherFull: there was no room in time for one more message to confirm.
+	// ErrPublisherFull: too many messages waited for their confirmation.
 	ErrPublisherFull = errors.New("contract: too much waits for confirmation")
 	// ErrKeyHeldUp: an earlier message of the ordering key failed; its own error says why.
 	ErrKeyHeldUp = errors.New("contract: an earlier message of the ordering key failed")

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// orderOf draws an order whose optional fields may break the contract in any way that a shape allows.
+// orderOf draws an order whose optional fields may break the contract as far as their shapes allow.
 func orderOf(t *rapid.T) *contract.Order {
 	amount := rapid.SampledFrom([]string{
 		"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01",
@@ -30,8 +30,8 @@ func orderOf(t *rapid.T) *contract.Order {
 	return order
 }
 
-// What is wrong with a refund's amount or currency stays wrong: without an amount all is given back.
-func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
+// A wrong amount or currency of a refund is not cleared: without an amount all is refunded.
+func TestRelaxingChangesNoAmountOfMoney(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		order := orderOf(t)
@@ -58,7 +58,7 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 			return
 		}
 		require.NoError(t, contract.Of(m).Validate())
-		require.Equal(t, valid, len(dropped) == 0, "a good order is left alone")
+		require.Equal(t, valid, len(dropped) == 0, "a valid order is not changed")
 		for i := range order.Items {
 			require.Contains(t, []string{"", was.Items[i].Price}, order.Items[i].Price)
 			require.Equal(t, was.Items[i].ProductID, order.Items[i].ProductID)
@@ -67,14 +67,14 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 		require.Contains(t, []string{"", was.Currency}, order.Currency)
 		if was.Total != order.Total || was.Currency != order.Currency {
 			require.Empty(t, order.Total)
-			for _, item := range order.Items { // else the worker would take the sum of the prices for what was paid
+			for _, item := range order.Items { // else the worker would take the sum of the prices for the total
 				require.Empty(t, item.Price)
 			}
 		}
 	})
 }
 
-func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
+func TestAmountOfAnEnvelopeIsNeverCleared(t *testing.T) {
 	t.Parallel()
 	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund",
 		"created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
@@ -100,7 +100,7 @@ func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
 	}
 }
 
-func TestABodyIsFilledInByPaths(t *testing.T) {
+func TestBodyIsFilledInByPaths(t *testing.T) {
 	t.Parallel()
 	members := []contract.Member{
 		{Name: "order_id", Shape: "id", Required: true},

@@ -20,7 +20,7 @@ import (
 // ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or of another shape.
 var ErrMalformed = errors.New("contract: not a body of the contract")
 
-// ErrFormat: not a body of the format that is asked for.
+// ErrFormat: not a body of the requested format.
 var ErrFormat = errors.New("contract: a body of another format")
 
 // Undeclared is the rule of an event type, or version, that nothing declares.
@@ -33,7 +33,7 @@ type Set struct {
 
 type known struct {
 	*Format
-	// whole has what every body of the format has, and stands for what is not declared.
+	// whole has the members that every body of the format has, for undeclared bodies.
 	whole    *Contract
 	all      []*Contract
 	declared routing.Table[map[int64]*Contract]
@@ -245,7 +245,7 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 	}
 	EachMember(data, func(name string, _ jsontext.Value) {
 		if c != nil && c.members[name] == nil {
-			err = ErrMalformed // not only is it not declared: it is no body of the format
+			err = ErrMalformed // it is no body of the format at all
 		}
 	})
 	return Body{}, err

@@ -53,8 +53,7 @@ func isCurrency(code string) bool {
 type rules []rule
 
 type rule struct {
-	// path is the name from the top, such as data.items[].price, and at the fields on the way to it, with
-	// element for any of a list.
+	// path is the name from the top, such as data.items[].price, and at its fields; element is any of a list.
 	name, path string
 	at         []int
 	// kind is a value's, or an element's where the field is a list.
@@ -269,7 +268,7 @@ var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
 // Relax clears what is bad and optional in a provider's body, and returns dropped with it added. Nothing that
 // is cleared changes what the event does to money: amounts go with their currency, the prices of an order
-// with its total, and what a refund gives back stays, since without an amount that is all of it.
+// with its total, and the amount of a refund stays, since without one all is refunded.
 func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	for _, v := range slices.Clone(dropped) {
 		b.clearWith(v.Path, &dropped)
@@ -289,7 +288,7 @@ func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	return dropped
 }
 
-// clearWith clears the amounts that say nothing without the currency, or the total, at a path.
+// clearWith clears the amounts that have no meaning without the currency, or the total, at a path.
 func (b Body) clearWith(path string, dropped *pii.Dropped) {
 	from, in := b.contract.members[path], path[:strings.LastIndexByte(path, '.')+1]
 	for _, other := range b.contract.rules.all() {
@@ -303,9 +302,9 @@ func (b Body) clearWith(path string, dropped *pii.Dropped) {
 	}
 }
 
-// clear reports whether there was an optional value at a path, which is now gone; of a list, in any element.
-// The currency of an amount that stays is not.
-func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
+// clear clears an optional value at a path, of a list in each element, and reports whether there was one. The
+// currency of an amount that stays is kept.
+func (b Body) clear(path, rule string, dropped *pii.Dropped) (cleared bool) {
 	f := b.contract.members[path]
 	if f == nil || !f.optional || f.inside != nil {
 		return false
@@ -314,11 +313,11 @@ func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
 		return false
 	}
 	each(b.whole(), f.at, func(at reflect.Value) {
-		gone = gone || !at.IsZero()
+		cleared = cleared || !at.IsZero()
 		at.SetZero()
 	})
-	if gone {
+	if cleared {
 		dropped.Add(path, rule)
 	}
-	return gone
+	return cleared
 }

@@ -15,7 +15,7 @@ func projectionOf(of reflect.Type) *pii.Projection {
 	return compile(of, "", nil).project()
 }
 
-func TestTheWordOfATagIsTheRule(t *testing.T) {
+func TestWordOfATagIsItsRule(t *testing.T) {
 	t.Parallel()
 	p := projectionOf(reflect.TypeFor[struct {
 		ID     string   `json:"id,omitempty" validate:"omitempty,id"`
@@ -45,7 +45,7 @@ func TestTheWordOfATagIsTheRule(t *testing.T) {
 		"a fraction": reflect.TypeFor[struct {
 			N float64 `json:"n"`
 		}](),
-		"a map, whose names anyone types": reflect.TypeFor[struct {
+		"a map, whose names may be anything": reflect.TypeFor[struct {
 			M map[string]string `json:"m" validate:"id"`
 		}](),
 	} {
@@ -53,7 +53,7 @@ func TestTheWordOfATagIsTheRule(t *testing.T) {
 	}
 }
 
-func TestTheTagsSayWhatIsOptional(t *testing.T) {
+func TestTagsMarkOptionalMembers(t *testing.T) {
 	t.Parallel()
 	type inner struct {
 		ID string `json:"id" validate:"required,id"`

@@ -73,7 +73,7 @@ func isCardOf(shortest, longest int, value []byte) bool {
 	return len(value) >= shortest && spelled(value, longest, digit, digit) && isCard(value)
 }
 
-// isAccount: Facebook's account numbers are as long as a card's; no other provider's are.
+// isAccount: account numbers of Facebook are as long as those of cards; no other provider's are.
 func isAccount(value []byte) bool {
 	account, ok := bytes.CutPrefix(value, []byte("facebook|"))
 	return ok && spelled(account, 17, digit, digit)
@@ -107,7 +107,7 @@ func detectNumber(value []byte, text bool) string {
 			start++
 			continue
 		}
-		// The groups of a UUID look like anything: only what stands around one counts.
+		// The groups of a UUID look like anything: only the text around it is checked.
 		if isUUID(value[start:]) {
 			start += uuidLength
 			continue
@@ -167,7 +167,7 @@ func hasIPv4(value []byte) bool {
 	return false
 }
 
-// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters not of its own.
+// hasIPv6: an address may follow nothing, a mark, a label and a colon, or letters that are not part of it.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
 		if !isHex(value[start]) && value[start] != ':' {

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// values are those of testdata/values.yaml, which says what they are.
+// values are those of testdata/values.yaml.
 type values struct {
 	Personal    map[string][]string // by what is found in them
 	Identifiers []string
@@ -26,7 +26,7 @@ type shape struct{ Good, Bad []string }
 
 func readValues(t *testing.T) values { return filetest.YAML[values](t, "testdata", "values.yaml") }
 
-func TestTheDetectorsFindPersonalDataAndAreSilentAboutIdentifiers(t *testing.T) {
+func TestDetectorsFindPersonalDataAndNoIdentifiers(t *testing.T) {
 	t.Parallel()
 	all := readValues(t)
 	require.Len(t, all.Personal, 5)
@@ -43,7 +43,7 @@ func TestTheDetectorsFindPersonalDataAndAreSilentAboutIdentifiers(t *testing.T) 
 	}
 }
 
-func TestDigitsAloneAreLookedAtAsTheirRuleSays(t *testing.T) {
+func TestDigitsAreCheckedByTheirRule(t *testing.T) {
 	t.Parallel()
 	for _, test := range readValues(t).Digits {
 		for rule, want := range map[pii.Rule]string{pii.ID: test.ID, pii.UID: test.UID} {
@@ -51,10 +51,10 @@ func TestDigitsAloneAreLookedAtAsTheirRuleSays(t *testing.T) {
 			require.Equal(t, want, found, "%s: %s", rule.Name(), test.What)
 		}
 	}
-	for _, rule := range []pii.Rule{pii.Amount, pii.Integer, pii.Quantity} { // no number is a card's
+	for _, rule := range []pii.Rule{pii.Amount, pii.Integer, pii.Quantity} { // numbers are not checked
 		for digits, want := range map[string]bool{
 			"4539148803436467": false, "378282246310005": false, "4539148803436468": true, "9007199254740991": true,
-			"4222222222222": true, // so many cents are somebody's rials
+			"4222222222222": true, // a possible amount in rials
 		} {
 			require.Equal(t, want, rule.Valid(digits), "%s %s", rule.Name(), digits)
 		}
@@ -77,7 +77,7 @@ func FuzzDetect(f *testing.F) {
 			require.Equal(t, found != "", ok)
 			require.Contains(t, []string{"", "email", "ip", "iban", "card", "phone"}, found)
 		}
-		// A value that is found alone is found behind a name, too, and in capitals.
+		// A value that is found alone is also found behind a name, and in capitals.
 		found, _ := pii.Detect(pii.UID, value)
 		if found != "" && found != "phone" && !strings.HasPrefix(value, " ") {
 			for _, other := range []string{"x-" + value, "acme|" + value} {
@@ -87,12 +87,12 @@ func FuzzDetect(f *testing.F) {
 		}
 		if found == "card" || found == "ip" || found == "email" {
 			_, ok := pii.Detect(pii.UID, upper(value))
-			require.True(t, ok, "capitals hide %s", found)
+			require.True(t, ok, "%s is not found in capitals", found)
 		}
 	})
 }
 
-// upper is for ASCII alone, as the detectors are.
+// upper changes ASCII alone, as the detectors do.
 func upper(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {
@@ -102,7 +102,7 @@ func upper(text string) string {
 	}, text)
 }
 
-func TestARuleTakesItsShapeAlone(t *testing.T) {
+func TestRuleAcceptsOnlyItsShape(t *testing.T) {
 	t.Parallel()
 	all := readValues(t)
 	shapes := map[pii.Rule]shape{pii.UID: all.UIDs, {}: {Bad: []string{"", "a", "1"}}}
@@ -129,13 +129,13 @@ const (
 	drawn = 100_000
 )
 
-// The generators of ids and of what is personal know nothing of the detectors.
-func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
+// The generators of ids and of personal data are independent of the detectors.
+func TestDetectionRatesAreThoseOfThePage(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- go test ./internal/pii -run Phones -update -->\n", "<!-- end -->\n"
 	part := 1
 	if testing.Short() {
-		part = 20 // which is enough for all but the page's numbers
+		part = 20 // which is enough for the assertions, if not for the page's numbers
 	}
 	measured := measure(t, part)
 	for _, one := range measured.recalls {
@@ -147,7 +147,7 @@ func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 		require.True(t, one.hits <= drawn/part/50_000 || one.Chance && one.hits < drawn/part/20, one.Name)
 	}
 	require.Equal(t, []string{"99.9 %", "100 %"}, []string{percent(99_999, 100_000), percent(7, 7)},
-		"a share below all is below a hundred percent")
+		"100 % means all")
 	if part > 1 {
 		return
 	}
@@ -164,7 +164,7 @@ type recall struct {
 	found [3]int
 }
 
-// refused is how many ids of a kind were taken for something else.
+// refused is how many ids of a kind were taken for personal data.
 type refused struct {
 	ids
 	hits int
@@ -197,7 +197,7 @@ func measure(t require.TestingT, part int) (r result) {
 	return r
 }
 
-// percent rounds down: what is not all is not 100 %.
+// percent rounds down, so that 100 % means all.
 func percent(part, of int) string {
 	return strings.Replace(fmt.Sprintf("%.1f %%", float64(part*1000/of)/10), ".0", "", 1)
 }
@@ -246,7 +246,7 @@ func (r *result) table() string {
 	return b.String()
 }
 
-// alikes are rows of a table, of which those with the same figures are one.
+// alikes are the rows of a table; rows with the same figures are joined.
 type alikes struct {
 	figures []string
 	names   map[string][]string
@@ -276,7 +276,7 @@ func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
 	return string(out), err
 }
 
-func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
+func TestExactReadsATimeWithoutAnOffsetAsUTC(t *testing.T) {
 	t.Parallel()
 	for given, want := range readValues(t).Times {
 		out, err := exactly(t, lenient(), `{"at":"`+given+`"}`)

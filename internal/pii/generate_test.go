@@ -23,7 +23,7 @@ func newGenerator(stream uint64) *generator { return &generator{rand.New(rand.Ne
 
 type form func(g *generator) string
 
-// like draws what one of the regular expressions matches; of what is (?i), letters in any case.
+// like draws a match of one of the regular expressions; of (?i), letters in any case.
 func like(expressions ...string) form {
 	var trees []*syntax.Regexp
 	for _, expression := range expressions {
@@ -88,7 +88,7 @@ type place struct {
 var words, letters = like(`card|iban|mail|ip|user|CUSTOMER|acct|paid|invoice|samlp\|acme|x`),
 	like(`[A-Za-z]{1,8}`)
 
-// prefixed puts letters and marks before it, as an identity provider's name may have.
+// prefixed adds letters and marks in front, as identity providers do.
 func prefixed(g *generator, personal string) string {
 	before := letters(g) + pick(g, "", "-", "_", ".", ":", "|", "_-")
 	if g.IntN(2) == 0 {
@@ -101,7 +101,8 @@ var places = []place{
 	{"alone", func(_ *generator, personal string) string { return personal }},
 	{"behind a prefix", prefixed},
 	{"in a sentence", func(g *generator, personal string) string {
-		return fmt.Sprintf(pick(g, "%s", "Please write to %s before noon.", "my new one is %s, the old one is gone",
+		return fmt.Sprintf(pick(g, "%s", "Please write to %s before noon.",
+			"my new one is %s, the old one has expired",
 			"(%s)", "order 1001 of %s", "from %s; see above", "\"%s\"",
 			"Dear Ilse,\n%s\nRegards"), personal)
 	}},
@@ -111,7 +112,7 @@ func (g *generator) cased(text string) string {
 	return pick(g, strings.ToLower(text), strings.ToUpper(text), like(`(?i)`+regexp.QuoteMeta(text))(g), text)
 }
 
-// grouped parts the text by sizes, the last of which goes on to the end.
+// grouped splits the text by sizes, the last of which is repeated to the end.
 func grouped(text, gap string, sizes ...int) string {
 	var groups []string
 	for i := 0; text != ""; i++ {
@@ -177,7 +178,7 @@ var spellings = []spelling{
 	{"phone", "`601234567`", phone(atHome, "")},
 }
 
-// ipv6 is an address that people have: global, local to a site or a link.
+// ipv6 is an address of a person: global, local to a site or a link.
 func (g *generator) ipv6() string {
 	var bytes [16]byte
 	for i := range bytes {
@@ -199,7 +200,7 @@ func (g *generator) ipv6() string {
 	return g.cased(pick(g, address.StringExpanded(), address.String(), address.String(), address.String()))
 }
 
-// cards are networks: how their numbers begin and go on, without the last digit, and in which groups.
+// cards are networks: the beginnings of their numbers, the lengths without the last digit, the groups.
 var cards = []struct {
 	body  form
 	sizes [][]int
@@ -236,8 +237,7 @@ var (
 	}
 )
 
-// iban is one of a country; its check digits are reckoned as ISO 13616 says. Banks fill the places of digits
-// or letters with digits, mostly.
+// iban is one of a country, with the check digits of ISO 13616. Banks mostly use digits for letters.
 func (g *generator) iban() string {
 	country := pick(g, "NO11n", "PL24n", "DE18n", "FR10n11c2n", "GB4a14n", "NL4a10n", "ES20n", "IT1a10n12c",
 		"BE12n", "CH5n12c", "AT16n", "SE20n", "MT4a5n18c",
@@ -260,7 +260,7 @@ func (g *generator) iban() string {
 	return fmt.Sprintf("%s%02d%s", country[:2], 98-remainder, account)
 }
 
-// ids are of one kind, drawn by one of the expressions. Some are a card's number by any rule.
+// ids are of one kind, drawn by one of the expressions. Some are valid card numbers.
 type ids struct {
 	Name   string
 	Draw   []string

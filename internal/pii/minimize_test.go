@@ -46,13 +46,13 @@ func minimize(
 	return strings.TrimPrefix(string(minimized), "before"), dropped, err
 }
 
-// row is one of testdata/documents.yaml, which says what each member is.
+// row is a row of testdata/documents.yaml.
 type row struct {
 	What, In, Out, Refused string
 	Dropped                []string
 }
 
-func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
+func TestDocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 	t.Parallel()
 	all := filetest.YAML[map[string][]row](t, "testdata", "documents.yaml")
 	require.Len(t, all, 3)
@@ -98,8 +98,8 @@ func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What is dropped leaks no more than what is refused, and what comes out is allowed.
-func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
+// A dropped value leaks no more than a refused one, and the output is allowed.
+func TestMinimizedOutputIsAllowedAndHoldsNoDroppedValue(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]*pii.Projection{
 		"orders": orders(), "the contract": contract.Of(&contract.Payment{}).Contract().Projection(),
@@ -122,14 +122,14 @@ func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 				}
 				strict, strictErr := optional.Append(nil, []byte(in))
 				if strictErr == nil && len(dropped) == 0 {
-					require.Equal(t, string(strict), out, "what is good is the same")
+					require.Equal(t, string(strict), out, "good values are unchanged")
 				}
 			})
 		})
 	}
 }
 
-func TestTheListOfViolationsIsBounded(t *testing.T) {
+func TestListOfViolationsIsBounded(t *testing.T) {
 	t.Parallel()
 	unknown := `{"event_id":"1"`
 	for i := range 1000 {
@@ -149,7 +149,7 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 	require.Equal(t, []bool{true, false}, []bool{dropped.Has("19"), dropped.Has("20")})
 }
 
-func TestMinimizeSaysWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
+func TestMinimizeReturnsThePositionsOfValuesAndElements(t *testing.T) {
 	t.Parallel()
 	p := pii.NewProjection(
 		map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")

@@ -60,7 +60,7 @@ func (p *Projection) Number(path string) int {
 	return 0
 }
 
-// Value is a value that was read: what it is of, and where it stands. An array's element precedes its own.
+// Value is a value that was read, with its path and its position. An array's element precedes its members.
 type Value struct{ Number, Start, End int }
 
 // add is the node at a path, made where it is not there; nil: there can be none.
@@ -88,7 +88,7 @@ func (p *Projection) add(path string) *node {
 	return at
 }
 
-// settle makes objects optional in which everything is, but in arrays: a list with a gap says something else.
+// settle makes objects optional in which everything is, except in arrays: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
 	for name, child := range n.children {
@@ -115,7 +115,7 @@ func isName(name string) bool {
 func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
 // Violation names a path, with indexes, and the rule that its value breaks, the detector that fired, or what
-// is due there; never the value. Of an unknown name a question mark stands for what could be anything.
+// is required there; never the value. A question mark replaces an unknown name that may hold anything.
 type Violation struct {
 	Path string `json:"path"`
 	Rule string `json:"rule"`
@@ -187,7 +187,7 @@ func (p *Projection) Again(dst, encoded []byte) ([]byte, error) {
 
 // Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
-// values, which may be nil, get where each value stands in out, without quotes.
+// values, which may be nil, get the position of each value in out, without quotes.
 func (p *Projection) Minimize(
 	dst []byte, values *[]Value, d Document,
 ) (out []byte, dropped Dropped, err error) {
@@ -226,7 +226,7 @@ func (p *Projection) walk(dst []byte, values *[]Value, d Document, as mode) ([]b
 // Dropped are the first twenty violations that were left out, each once.
 type Dropped []Violation
 
-// Add takes down one more.
+// Add adds a violation.
 func (d *Dropped) Add(path, rule string) {
 	if v := (Violation{Path: path, Rule: rule}); len(*d) < maxViolations && !slices.Contains(*d, v) {
 		*d = append(*d, v)

@@ -26,11 +26,10 @@ func orders() *pii.Projection {
 	})
 }
 
-// marker fits no shape, so wherever it is planted it must come out nowhere. No four
-// bytes of it stand in a path, in a rule's name or in the words of an error.
+// marker fits no shape, so it must never be in an output. No path, rule or error has four bytes of it.
 const marker = "~qzx~wvk~jqy~"
 
-// requireSilent: neither the output nor the error gives four bytes of the marker away.
+// requireSilent: neither the output nor the error has four bytes of the marker.
 func requireSilent(t require.TestingT, out []byte, err error) {
 	text := string(out)
 	if err != nil {
@@ -101,7 +100,7 @@ func requireAllowed(t require.TestingT, p *pii.Projection, document []byte) {
 		case json.Number:
 			require.True(t, rules[path].Valid(value.String()), path)
 		default:
-			require.Fail(t, "a scalar of no shape", path)
+			require.Fail(t, "a scalar without a shape", path)
 		}
 	}
 	check("", decoded)
@@ -123,7 +122,7 @@ func document(path string, value any) []byte {
 	return out
 }
 
-func TestNothingThatIsNotAllowedComesOutOfAnyDocument(t *testing.T) {
+func TestOutputOfAnyDocumentIsAllowed(t *testing.T) {
 	t.Parallel()
 	p := orders()
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,7 +142,7 @@ func refusedBy(t require.TestingT, err error) *pii.Error {
 	return refused
 }
 
-func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
+func TestEachStringOfTheContractsHasARule(t *testing.T) {
 	t.Parallel()
 	sentence := "Ilse Brandvold, Storgata 7"
 	personal := []string{
@@ -173,7 +172,7 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	}
 }
 
-func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
+func TestInvalidDocumentIsRefused(t *testing.T) {
 	t.Parallel()
 	nest := func(depth int) string {
 		return `{"x":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
@@ -187,7 +186,7 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 		`{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
 		unread: -1, `{"body":{"id":null,"id":"2"}}`: -1, `{"body":{"lines":[{"a":1,"b":2,"a":3}]}}`: -1,
 		"{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
-		// Nested too deep, wherever it is.
+		// Nested too deep, in any place.
 		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` +
 			nest(62) + `]}}`: -1,
 	} {
@@ -197,7 +196,7 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 		if offset >= 0 {
 			require.Equal(t, offset, refused.Offset, body)
 		}
-		// A name that stands twice is refused by who reads the object that it is in.
+		// A duplicate name is refused where its object is read.
 		d, err := pii.Parse([]byte(body), jsontext.AllowDuplicateNames(true))
 		if err == nil {
 			_, _, err = orders().Minimize(nil, nil, d)
@@ -206,13 +205,13 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPathThatCannotBeMeantPanics(t *testing.T) {
+func TestInvalidPathPanics(t *testing.T) {
 	t.Parallel()
 	for _, paths := range [][]string{
-		{""}, {"a..b"}, {"a."}, {"a[0]"}, {"a[][]"}, {`a"b`}, {"é"}, // none of them is a path
-		{"a", "a.b"}, {"a", "a[]"}, {"a.b", "a[].b"}, {"a[]", "a[].b"}, // each is one, and both cannot be
+		{""}, {"a..b"}, {"a."}, {"a[0]"}, {"a[][]"}, {`a"b`}, {"é"}, // invalid paths
+		{"a", "a.b"}, {"a", "a[]"}, {"a.b", "a[].b"}, {"a[]", "a[].b"}, // valid paths that exclude each other
 	} {
-		for range 20 { // a map has no order: whichever path comes first
+		for range 20 { // maps have no order, and any path may come first
 			require.Panics(t, func() {
 				rules := map[string]pii.Rule{}
 				for _, path := range paths {
@@ -230,7 +229,7 @@ func TestAPathThatCannotBeMeantPanics(t *testing.T) {
 	p := pii.NewProjection(rules)
 	rules["b"] = pii.ID
 	p.Rules()["c"] = pii.ID
-	require.Len(t, p.Rules(), 2, "the rules of a projection are its own")
+	require.Len(t, p.Rules(), 2, "the returned rules are a copy")
 }
 
 func FuzzAppend(f *testing.F) {
@@ -242,7 +241,7 @@ func FuzzAppend(f *testing.F) {
 	p := orders()
 	f.Fuzz(func(t *testing.T, in []byte, at uint16) {
 		out, err := p.Append(nil, in)
-		// The JSON reader is the judge of what is well-formed; only nesting is ours.
+		// The JSON reader decides what is well-formed, except for nesting.
 		if refused := (*pii.Error)(nil); err != nil {
 			require.Empty(t, out)
 			require.ErrorAs(t, err, &refused)
@@ -255,9 +254,9 @@ func FuzzAppend(f *testing.F) {
 			require.True(t, jsontext.Value(out).IsValid())
 			requireAllowed(t, p, out)
 			again := filetest.Must(p.Append(nil, out))(t)
-			require.Equal(t, string(out), string(again), "what was minimized is minimal")
+			require.Equal(t, string(out), string(again), "the output projects to itself")
 		}
-		// The same with a marker in it: neither output nor error may tell of it.
+		// The same with a marker in it, which neither output nor error may hold.
 		i := int(at) % (len(in) + 1)
 		planted := append(append(bytes.Clone(in[:i]), marker...), in[i:]...)
 		if bytes.Count(in, []byte("~")) == 0 {

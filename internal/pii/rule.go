@@ -1,6 +1,6 @@
-// Package pii owns what personal data survives ingest: none. Projections let through the fields that a
-// contract names, rules bound their shapes, and detectors look for what fits a shape all the same. It refuses
-// free text, and to repeat a value in an error.
+// Package pii keeps personal data out of messages. Projections let through the fields that a contract names,
+// rules bound their shapes, and detectors find personal data that has such a shape. No rule allows free text,
+// and no error holds a value.
 package pii
 
 import (

@@ -37,22 +37,22 @@ const (
 	first        // ends at the first value
 )
 
-// walk is one run of a projection over a document that is known to be valid JSON: what parts its tokens says
-// nothing, and what is not read is passed over by its quotes and brackets.
+// walk is one run of a projection over a document that is known to be valid JSON: separators are ignored, and
+// unread values are skipped by their quotes and brackets.
 type walk struct {
 	src        []byte
 	pos, depth int
 	mode
-	path  []byte   // of the value at hand
+	path  []byte   // of the current value
 	names []uint64 // hashes of those of the objects around it: two are equal once in 2^64
 	// malformed is where it is nested too deep, or where an object ends that has a name twice; 0: nowhere.
 	malformed  int
 	violations []Violation
 	dropped    Dropped
-	values     *[]Value // nil: they are not taken down
+	values     *[]Value // nil: they are not recorded
 }
 
-// done gives the walk back. Nothing of a document stays behind but names that are on the list, and hashes.
+// done returns the walk to its pool. It keeps nothing of a document but allowed names and hashes.
 func (w *walk) done() {
 	*w = walk{path: w.path[:0], names: w.names[:0]}
 	walks.Put(w)
@@ -80,7 +80,7 @@ func (w *walk) enter(by int) {
 	w.pos++
 }
 
-// raw takes the next value, whatever is in it.
+// raw reads the next value of any kind.
 func (w *walk) raw() []byte {
 	kind, src, start, end := w.peek(), w.src, w.pos, w.pos
 	switch kind {
@@ -246,7 +246,7 @@ func unquoted(quoted []byte) []byte {
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// violate takes down what is wrong with the value at hand, or that it is left out.
+// violate records the mistake of the current value, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	path := strings.TrimPrefix(string(w.path), ".")
 	if w.mode == lenient && at.optional {
@@ -256,7 +256,7 @@ func (w *walk) violate(at *node, what string) {
 	}
 }
 
-// unknown names what is a code: anything else could be personal.
+// unknown names a member whose name is a code: any other could be personal.
 func (w *walk) unknown(name []byte) {
 	if !Code.valid(name) || detect(Code, name) != "" {
 		name = []byte("?")

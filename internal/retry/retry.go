@@ -53,7 +53,7 @@ type Verdict struct {
 	Scope  Scope
 }
 
-// Scope is whom a failure concerns.
+// Scope is which messages a failure concerns.
 type Scope int
 
 // The scopes of a failure.
@@ -122,7 +122,7 @@ func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks a message that came this wait before its time. It is no attempt, and others may overtake it.
+// Early marks a message that arrived this wait before its time. It is no attempt, and others may overtake it.
 func Early(reason string, wait time.Duration, cause error) error {
 	early := Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}
 	return After(wait, &Error{Verdict: early, Err: cause})
@@ -169,7 +169,7 @@ func HTTPStatus(status int) error {
 	}
 }
 
-// MaxAfter is the longest wait that a called service may ask for.
+// MaxAfter is the longest wait that a called service may request.
 const MaxAfter = 24 * time.Hour
 
 type noted struct {
@@ -180,7 +180,7 @@ type noted struct {
 
 func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure the wait that its callee asks for, at most MaxAfter; nil stays nil.
+// After adds to a failure the wait that the called service requests, at most MaxAfter; nil stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
@@ -193,18 +193,18 @@ func noteOf(failure error) (found noted) {
 	return found
 }
 
-// Asked returns the wait that an error's callee asked for; 0 if none.
-func Asked(failure error) time.Duration { return noteOf(failure).wait }
+// RequestedWait returns the wait that After added; 0 if none.
+func RequestedWait(failure error) time.Duration { return noteOf(failure).wait }
 
-// Says adds the callee's text to a failure, for dead letter and log: nothing personal. nil stays nil.
+// Says adds a called service's text to a failure, for dead letter and log: nothing personal. nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
 	}
-	return noted{error: failure, wait: Asked(failure), said: said}
+	return noted{error: failure, wait: RequestedWait(failure), said: said}
 }
 
-// Said returns the callee's text that Says added; empty if none.
+// Said returns the text that Says added; empty if none.
 func Said(failure error) string { return noteOf(failure).said }
 
 // Exhausted is the failure of a message whose attempts are used up. It keeps the failure's reason and scope.

@@ -114,24 +114,26 @@ func TestEveryStatusOfHTTPHasItsVerdict(t *testing.T) {
 	}
 }
 
-func TestFailureKeepsTheWaitThatItsCalleeAsksFor(t *testing.T) {
+func TestFailureKeepsTheRequestedWait(t *testing.T) {
 	t.Parallel()
 	failure := retry.Down("callee_busy_429", context.DeadlineExceeded)
 	for name, test := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
-		"as it was asked for":         {retry.After(time.Minute, failure), time.Minute},
-		"through another error":       {wrapped(retry.After(time.Minute, failure)), time.Minute},
-		"the outermost":               {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
-		"a day at most":               {retry.After(25*time.Hour, failure), 24 * time.Hour},
-		"no wait of zero":             {retry.After(0, failure), 0},
-		"zero keeps the one before":   {retry.After(0, retry.After(time.Minute, failure)), time.Minute},
-		"no wait that has passed":     {retry.After(-time.Second, failure), 0},
-		"no wait where none is asked": {failure, 0},
-		"no wait without a failure":   {retry.After(time.Minute, nil), 0},
+		"as it was requested":       {retry.After(time.Minute, failure), time.Minute},
+		"through another error":     {wrapped(retry.After(time.Minute, failure)), time.Minute},
+		"the outermost":             {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
+		"a day at most":             {retry.After(25*time.Hour, failure), 24 * time.Hour},
+		"no wait of zero":           {retry.After(0, failure), 0},
+		"zero keeps the one before": {retry.After(0, retry.After(time.Minute, failure)), time.Minute},
+		"no wait that has passed":   {retry.After(-time.Second, failure), 0},
+		"no wait where none is requested": {
+			failure, 0,
+		},
+		"no wait without a failure": {retry.After(time.Minute, nil), 0},
 	} {
-		require.Equal(t, test.want, retry.Asked(test.err), name)
+		require.Equal(t, test.want, retry.RequestedWait(test.err), name)
 		if test.err != nil {
 			require.ErrorIs(t, test.err, context.DeadlineExceeded, name)
 			require.ErrorContains(t, test.err, failure.Error(), name)
@@ -147,7 +149,7 @@ func TestExhaustedFailureKeepsItsReason(t *testing.T) {
 	require.Equal(t, counted(422, "callee_failed_503"), retry.Decide(last))
 	require.EqualError(t, last, "callee_failed_503: attempts_exhausted")
 	require.Equal(t, `title "Closed"`, retry.Said(last))
-	require.NotContains(t, last.Error(), "Closed", "the callee's text is no part of the error's")
+	require.NotContains(t, last.Error(), "Closed", "the error's text does not have the called service's")
 	require.NoError(t, retry.Says("x", nil))
 	require.Empty(t, retry.Said(errors.New("x")))
 }
@@ -165,7 +167,7 @@ func TestBadRequestNamesOnlyIDs(t *testing.T) {
 		var marked *retry.Error
 		require.ErrorAs(t, err, &marked)
 		require.ElementsMatch(t, want, marked.Subjects)
-		require.EqualError(t, marked, "unknown_product: why", "the ids are no part of the text")
+		require.EqualError(t, marked, "unknown_product: why", "the text has no ids")
 	}
 }
 

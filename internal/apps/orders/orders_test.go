@@ -269,7 +269,7 @@ func TestAnOrderIsCancelledWhenItsPaymentIsDueAndNotBefore(t *testing.T) {
 		_, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("e4", "order.payment_timeout", "o1"), false)
 		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "not_due", Scope: retry.OtherEvent},
 			retry.Decide(err))
-		require.Equal(t, s.order(t, "o1").PaymentDue.Sub(s.Now()), retry.Asked(err))
+		require.Equal(t, s.order(t, "o1").PaymentDue.Sub(s.Now()), retry.RequestedWait(err))
 		require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
 	}
 	s.Wait(2 * time.Second)

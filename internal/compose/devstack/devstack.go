@@ -1,6 +1,6 @@
 // Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded
 // stand-ins or on Google's emulators. It owns their wiring for development and for the end-to-end tests. It
-// refuses to be deployed: everything listens on loopback alone.
+// cannot be deployed: everything listens on loopback alone.
 package devstack
 
 import (
@@ -45,7 +45,7 @@ const (
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
 	// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
 	standInTimeout = time.Minute
-	// standInSecret signs what is posted to a stand-in that no address was given for. No source has it.
+	// standInSecret signs the requests to the stand-in of a target without an address. No source has it.
 	standInSecret = "billhook-stand-ins-secret-of-this-process"
 )
 
@@ -53,7 +53,7 @@ const (
 type Config struct {
 	Catalog   *catalog.Catalog
 	ProjectID string
-	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. The stand-ins hold one alone.
+	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. Stand-ins have one.
 	Installation string
 	// Secrets of each source by its name, and the key of its provider's API where there is one.
 	Secrets map[string][]string
@@ -69,7 +69,7 @@ type Config struct {
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
-	// Targets are the addresses of targets by name. Without one a target is at the stand-in.
+	// Targets are the addresses of targets by name. A target without one is the stand-in.
 	Targets map[string]Address
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
@@ -87,10 +87,10 @@ type Address struct{ URL, Secret string }
 type Stack struct {
 	WebhookURL, WorkerURL string
 	WorkerMetricsURL      string
-	// Service stands in for every target that has no address of its own, at ServiceURL.
+	// Service is the stand-in of every target without an address, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
-	// Gateway stands in for the payment gateway, at ServiceURL too; nil: nothing calls it.
+	// Gateway is the stand-in of the payment gateway, at ServiceURL too; nil: nothing calls it.
 	Gateway *standin.Gateway
 	// Store is the services' store without WrapStore.
 	Store store.Store
@@ -111,7 +111,7 @@ type Stack struct {
 	// services drain at the end. others end when they are closed.
 	services errgroup.Group
 	others   sync.WaitGroup
-	// token makes the token of the task calls; Google's emulators send and ask for none.
+	// token makes the token of the task calls; Google's emulators need none.
 	token func() (string, error)
 }
 
@@ -137,7 +137,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	s.WebhookURL, s.WorkerURL = urlOf(webhookListener), urlOf(workerListener)
 	connect := s.emulators
-	if config.Emulators == nil { // the stand-ins hold one installation
+	if config.Emulators == nil { // the stand-ins have one installation
 		connect, config.Installation = s.standIns, ""
 	}
 	broker, tokens, err := connect(ctx, life, config)
@@ -300,7 +300,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 func (s *Stack) schedule(life context.Context, config Config) {
 	every := time.NewTicker(config.TaskEvery)
 	defer every.Stop()
-	for { // at once: their first queries make indexes, which costs nothing while there is nothing to read
+	for { // at once: the first queries make indexes, which is fast while the store is empty
 		for _, task := range tasks.Names {
 			if _, err := s.Task(life, task); err != nil && life.Err() == nil {
 				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task),

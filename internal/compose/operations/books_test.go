@@ -24,7 +24,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// named has an event of the tenant's customer credit an order, under an ordering key of its own.
+// named credits an order by an event of the tenant's customer, with its own ordering key.
 func (r *rig) named(
 	t *testing.T, tenant, customer, event, order string, to ledger.Account, key string, minute int,
 ) {
@@ -36,7 +36,7 @@ func (r *rig) named(
 	r.commit(t, own(e))
 }
 
-// A shop's customer says "my points are missing".
+// For the support of a customer whose points are missing.
 func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -68,7 +68,7 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	}, found.Findings)
 	require.Equal(t, []string{"e4 u1", "e3 u2", "e2 c1", "e1 u1", "e0 u1"},
 		filetest.Map(found.Events, func(of events.Line) string { return of.EventID + " " + of.OrderingKey }),
-		"whatever their key, the newest first")
+		"with any ordering key, the newest first")
 	require.Len(t, found.Moves, 3)
 	require.Equal(t, []search.ActivityBalance{
 		{Account: "points:customer:c1", Balance: 100},
@@ -97,7 +97,7 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	require.LessOrEqual(t, db.Gets.Load()+db.Queries.Load(), int64(2+3*dedupe.Shards+50+1+1+50+10))
 }
 
-func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
+func TestEntryIsShownByItsEventOrItsIDAndProvenToItsTenant(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.enter(t, sale("default", "e1", "2026-03", 100), sale("acme", "e2", "2026-03", 1))
@@ -114,7 +114,7 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	seals := look[console.List[seal.Seal]](t, r, "journal/seals")
 	require.Len(t, seals.Items, 3)
 	for i, s := range seals.Items {
-		require.NoError(t, s.Check(), "a seal that was read as JSON is what its hash says")
+		require.NoError(t, s.Check(), "the hash of a seal that was read as JSON is right")
 		require.EqualValues(t, 3-i, s.Number, "the newest first")
 	}
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e2/proof", "", http.StatusNotFound, "entry_unknown")
@@ -129,15 +129,14 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	require.Contains(t, r.get(t, "journal/tenants", nil), `"items":["acme","default"]`)
 }
 
-// Whatever somebody has done to an entry, its page and its lines in lists say so, and nothing of the books
-// is a server error.
-func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
+// The page of a changed entry says so, as do its lines in lists. None of these is a server error.
+func TestChangedEntryIsShownAsChanged(t *testing.T) {
 	t.Parallel()
 	debit := func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }
 	type row struct {
 		sealed bool
 		change func(fields map[string]any)
-		// listed: it cannot be read, so lists say it, too.
+		// listed: it cannot be read, so lists say so, too.
 		listed bool
 	}
 	filetest.Each(t, map[string]row{
@@ -173,11 +172,11 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 			want = 2
 			require.Equal(t, []string{id}, trial.Changed)
 		}
-		require.Equal(t, want, trial.Balances[0].Closing, "what is sealed counts as it was sealed")
+		require.Equal(t, want, trial.Balances[0].Closing, "a sealed entry counts as it was sealed")
 	})
 }
 
-func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
+func TestChangedBooksAreRefusedOrFoundAndLogged(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
@@ -197,7 +196,7 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
 }
 
-func TestAnEventTellsWhatItMoved(t *testing.T) {
+func TestEventShowsItsEntries(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	of, elsewhere, failed := record("orders", "default", "points"), record("refunds", "default", "e1"),
@@ -205,7 +204,7 @@ func TestAnEventTellsWhatItMoved(t *testing.T) {
 	of.Entry = r.credit(t, "default", "points", "o1", ledger.UserPoints("u1"), 1000, time.Second)
 	elsewhere.Ref = ledger.EntryID("default", "e1")
 	r.enter(t, sale("default", "e1", "2026-03", 250))
-	// Other queues and tenants have events of the same id, and a reference may be to no entry.
+	// Other queues and tenants have events of the same id, and a reference may name no entry.
 	acme, nothing := record("orders", "acme", "x"), record("orders", "default", "y")
 	failed.Status, failed.Ref, acme.Ref, nothing.Ref = dedupe.Failed, of.Entry, of.Entry,
 		"usage-entry-of-another-collection"

@@ -29,7 +29,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// first is what has to be so before a route can change something, as a method, a path and a body.
+// first are the requests before a route can change something: method, path and body.
 var first = map[string]string{
 	"DELETE /v1/ops/products/{id}":  `PUT /v1/ops/products/orders {"points":5,"why":"before"}`,
 	"DELETE /v1/ops/customers/{id}": `PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`,
@@ -46,7 +46,7 @@ var first = map[string]string{
 		`{"why":"before"}`,
 }
 
-// shelf is a rig with something of the id orders in each place.
+// shelf is a rig with a document of the id orders of each kind.
 func shelf(t *testing.T) *rig {
 	t.Helper()
 	r, letter := open(t), dead("orders", "orders", "r", time.Minute)
@@ -75,8 +75,8 @@ func shelfBefore(t *testing.T, route string) *rig {
 	return r
 }
 
-// What a change does is its own package's to show.
-func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testing.T) {
+// The effect of a change is tested in its own package.
+func TestEachChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	t.Parallel()
 	open(t).each(t, func(method, route, path, body string) {
 		name := method + " " + route
@@ -104,10 +104,10 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)
 			require.Equal(t, "local:ada", entries.Items[i].Who)
 			require.NotEqual(t, entries.Items[i].Before, entries.Items[i].After,
-				"what was there before, and what is there now")
+				"the document before and after")
 			for _, secret := range []string{"whsec_", "p.example", "because"} {
 				require.NotContains(t, r.log.String(), secret,
-					"reasons are for the audit, and addresses and secrets for nobody")
+					"the log holds neither reasons, addresses nor secrets")
 			}
 			require.NotContains(t, r.get(t, "audit", nil), "whsec_")
 			require.Equal(t, route == "/v1/ops/endpoints" || strings.HasSuffix(route, "/rotate"),
@@ -116,9 +116,9 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 	})
 }
 
-// What a change does and refuses is its own package's to show, and the pages walk through it: these are
-// answers over HTTP that neither has.
-func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
+// The effects and refusals of changes are tested in their own packages and by the pages. These are the
+// others.
+func TestChangesAndReadsAreAnsweredOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)
 	r.commit(t, used(usage.Total{
@@ -129,8 +129,8 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 		PeriodEnd: "2026-04-01T00:00:00Z",
 	})
 	r.commit(t, period, refund("shop", "pay:1", payments.Refused, 0))
-	// what is wanted: the code of a refusal, or a part of an answer, in quotes
-	for _, step := range []struct{ asks, body, want string }{
+	// want is the code of a refusal or, in quotes, a part of an answer
+	for _, step := range []struct{ request, body, want string }{
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},
 		{"PUT products/hat?tenant=acme", `{"points":7,"why":"w"}`, `"points":7`},
 		{"PUT products/hat", `{"points":0,"why":"w"}`, "refused"},
@@ -158,18 +158,18 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 			`"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`,
 		},
 	} {
-		method, path, _ := strings.Cut(step.asks, " ")
+		method, path, _ := strings.Cut(step.request, " ")
 		got := r.send(t, method, "/v1/ops/"+path, step.body)
 		if strings.Contains(step.want, `"`) {
-			require.Contains(t, got.Body.String(), step.want, step.asks)
+			require.Contains(t, got.Body.String(), step.want, step.request)
 			continue
 		}
-		require.Equal(t, step.want, codeOf(got.Body.String()), "%s %s: %s", step.asks, step.body, got.Body)
+		require.Equal(t, step.want, codeOf(got.Body.String()), "%s %s: %s", step.request, step.body, got.Body)
 		require.NotContains(t, got.Body.String(), "p.example")
 	}
 }
 
-func TestTheAuditIsOfAllKindsTheNewestFirst(t *testing.T) {
+func TestAuditListsAllKindsTheNewestFirst(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	ago := func(minutes int) time.Time { return at.Add(-time.Duration(minutes) * time.Minute) }
@@ -197,14 +197,14 @@ func TestTheAuditIsOfAllKindsTheNewestFirst(t *testing.T) {
 	}
 }
 
-func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
+func TestSecondPersonNeedsAnIdentity(t *testing.T) {
 	t.Parallel()
-	shared := func(request *http.Request) { // a token names nobody, whatever name stands beside it
+	shared := func(request *http.Request) { // a token proves no name
 		request.RemoteAddr = far
 		request.Header.Set("Authorization", "Bearer "+token)
 		request.Header.Set("X-Operator", "eve")
 	}
-	// begin has ada do her part, by the name of the operation that takes another person too.
+	// begin has ada do her part of an operation, by the operation's name.
 	type person func(*http.Request)
 	begin := map[string]func(t *testing.T, r *rig, ada person) (path, body string){
 		"operations approve": func(t *testing.T, r *rig, ada person) (path, body string) {
@@ -219,7 +219,7 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 			r.does(t, http.MethodGet, "/v1/ops/dead-letters/preview?queue=orders", "", &first, ada)
 			r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op, ada)
 			r.does(t, http.MethodGet, "/v1/ops/operations/"+op.ID+"/preview", "", &second, ada)
-			require.Equal(t, first.Items, second.Items, "the second person sees what the first has seen")
+			require.Equal(t, first.Items, second.Items, "both people see the same items")
 			return "/v1/ops/operations/" + op.ID + "/approve", `{"why":"checked","expect":1}`
 		},
 		"periods reopen": func(t *testing.T, r *rig, ada person) (path, body string) {
@@ -236,7 +236,7 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 		}
 		t.Run(o.Name, func(t *testing.T) {
 			t.Parallel()
-			require.Contains(t, begin, o.Name, "nothing tries whether this takes two people")
+			require.Contains(t, begin, o.Name, "this operation of two people has no test")
 			r := newRig(t, access.Access{Tokens: []string{token}, Identifier: identities{}})
 			by := func(who string) person {
 				return func(request *http.Request) {
@@ -250,7 +250,7 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 					"second_person_needed", by(first))
 			}
 			r.refuses(t, http.MethodPost, path, body, http.StatusForbidden, "identity_needed", shared)
-			r.does(t, http.MethodPost, path, body, nil, by("token-desk"))
+			r.does(t, http.MethodPost, path, body, nil, by("token-tools"))
 		})
 	}
 }
@@ -280,7 +280,7 @@ func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
 	}
 }
 
-func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
+func TestTrialIsOfAnEventOrOfAMessage(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
@@ -298,18 +298,17 @@ func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
 	}
 }
 
-// expectNothing are the changes of what people see before, which hold whatever somebody else has done
-// meanwhile.
+// expectNothing are the changes that need no version, since a concurrent change does not matter.
 var expectNothing = map[string]string{
-	"stock add":         "adds to what there is",
+	"stock add":         "adds to the current stock",
 	"journal revert":    "an entry never changes, and has one reversal",
-	"queues pause":      "says how the queue shall stand, and mends what was left half done",
-	"queues resume":     "says how the queue shall stand, and mends what was left half done",
-	"operations cancel": "is what both want, and ends what is over as it ended",
-	"operations reject": "is refused where the operation does not wait any more",
+	"queues pause":      "sets the state of the queue, and repairs a pause that was interrupted",
+	"queues resume":     "sets the state of the queue, and repairs a pause that was interrupted",
+	"operations cancel": "both people want it, and an operation that is over stays so",
+	"operations reject": "is refused where the operation no longer waits",
 }
 
-func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *testing.T) {
+func TestChangeOfARecordIsRefusedAfterAConcurrentChange(t *testing.T) {
 	t.Parallel()
 	known := operations.All(operations.Apps{Reads: events.Reads{Catalog: declared}})
 	for _, o := range known.Operations {
@@ -320,7 +319,7 @@ func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *
 		require.GreaterOrEqual(t, i, 0,
 			"%s takes no expect: say why in expectNothing, or embed console.Edit", o.Name)
 		if o.Fields[i].Expects != "version" {
-			continue // an operation on dead letters expects their number: its package shows it
+			continue // an operation on dead letters expects their number: its package tests it
 		}
 		t.Run(o.Name, func(t *testing.T) {
 			t.Parallel()
@@ -330,7 +329,7 @@ func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *
 				`"version":"`)
 			version, _, _ := strings.Cut(after, `"`)
 			if !seen {
-				version = "0" // there is nothing
+				version = "0" // there is no document
 			}
 			expecting := func(version string) string {
 				return fmt.Sprintf(`%s,"expect":%q}`, strings.TrimSuffix(cmp.Or(bodies[o.Path], `{"why":"w"}`),

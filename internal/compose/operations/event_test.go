@@ -51,7 +51,7 @@ func delayedLane(id string, due time.Time) store.Write {
 		map[string]any{"newest": id + "-2", "due_at": due, "stays": true, "queue": "orders"})
 }
 
-// placed describes a place where an event waits. Random ids are counted.
+// placed describes where an event waits. Random ids are replaced by their count.
 func placed(s events.Spot) string {
 	text := fmt.Sprintf("%s of %s since %s", s.Place, s.Queue, s.Since.Sub(at))
 	if !s.Until.IsZero() {
@@ -65,7 +65,7 @@ func placed(s events.Spot) string {
 	return strings.TrimRight(strings.Join(rest, " "), " ")
 }
 
-func TestAnEventIsFoundInEveryPlaceWhereItCanWait(t *testing.T) {
+func TestEventIsFoundWhereverItWaits(t *testing.T) {
 	t.Parallel()
 	due := at.Add(time.Hour)
 	later := func(fields map[string]any) { fields["due_at"] = due }
@@ -123,7 +123,7 @@ func TestAnEventIsFoundInEveryPlaceWhereItCanWait(t *testing.T) {
 	})
 }
 
-func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
+func TestHistoryOfAnEventIsInOrderOfTime(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
@@ -183,8 +183,8 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 	require.Equal(t, "sha256:11", event.Conflicts[0].PayloadHash)
 }
 
-// Without a record an event is shown by what waits, by a broken message or by a dead letter.
-func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
+// Without a record an event is shown by a waiting message, a broken message or a dead letter.
+func TestEventIsShownByAnyOfItsDocuments(t *testing.T) {
 	t.Parallel()
 	received := func(text string) func(fields map[string]any) {
 		message := contract.Message{Data: []byte("{}"), Attributes: map[string]string{
@@ -209,11 +209,13 @@ func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
 		write  store.Write
 	}
 	filetest.Each(t, map[string]row{
-		"a message that waits": {
+		"a waiting message": {
 			events.Waits, "", "received kept", waits(lane.Delayed, "l-1", "e1", "", received("2026-03-02T10:14:00Z")),
 		},
-		"one that came without a time": {events.Waits, "", "kept", waits(lane.Delayed, "l-1", "e1", "", nil)},
-		"one that came at a wrong time": {
+		"one without the time of its receipt": {
+			events.Waits, "", "kept", waits(lane.Delayed, "l-1", "e1", "", nil),
+		},
+		"one with an invalid time of its receipt": {
 			events.Waits, "", "kept", waits(lane.Delayed, "l-1", "e1", "", received("yesterday")),
 		},
 		"a record without attempts": {
@@ -240,14 +242,14 @@ func TestAnEventIsShownByWhatIsStoredOfIt(t *testing.T) {
 	})
 }
 
-func TestAnEventShowsTheStateOfWhatItEmitted(t *testing.T) {
+func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	event, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
 	event.Emitted = []handler.Emitted{
 		{EventID: "later", EventType: "t", To: "orders"},
 		{EventID: "soon", EventType: "t", To: "elsewhere"},
-		{EventID: "gone", EventType: "t", To: "elsewhere"},
+		{EventID: "expired", EventType: "t", To: "elsewhere"},
 		{EventID: "done", EventType: "t", To: "refunds"},
 		{EventID: "failed", EventType: "t", To: "refunds"},
 	}
@@ -261,7 +263,7 @@ func TestAnEventShowsTheStateOfWhatItEmitted(t *testing.T) {
 	}
 	want := []events.Emission{
 		emission("later", "orders", events.EmissionDelayed), emission("soon", "elsewhere", events.EmissionWaiting),
-		emission("gone", "elsewhere", events.EmissionPublished),
+		emission("expired", "elsewhere", events.EmissionPublished),
 		emission("done", "refunds", events.EmissionProcessed),
 		emission("failed", "refunds", events.EmissionFailed),
 	}
@@ -270,7 +272,7 @@ func TestAnEventShowsTheStateOfWhatItEmitted(t *testing.T) {
 	require.Equal(t, []any{1, 5}, []any{shown.Waiting, len(shown.Emitted)})
 }
 
-func TestAnEventWhoseRecordCannotBeReadIsNotShownInPart(t *testing.T) {
+func TestEventWithAnUnreadableRecordIsNotShownInPart(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, store.Create(store.Key{Collection: dedupe.Collection, ID: "x"},
@@ -280,10 +282,9 @@ func TestAnEventWhoseRecordCannotBeReadIsNotShownInPart(t *testing.T) {
 	r.refuses(t, http.MethodPost, path+"/payload", `{"why":"w"}`, http.StatusServiceUnavailable, code)
 }
 
-// Of this event there is more of everything that costs a read: conflicts, dead letters, operations that wait
-// for a second person, what waits in the lanes, and what it has emitted. Its own record is behind the
-// conflicts.
-func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
+// This event has more of everything that costs a read than is shown: conflicts, dead letters, operations that
+// wait for a second person, waiting messages and emissions. Its own record is behind the conflicts.
+func TestEventCostsFiftyReadsAtMost(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	event, conflict := record("orders", "default", "dearest"), record("orders", "default", "dearest")
@@ -295,12 +296,12 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 	r.commit(t, paused("orders"))
 	for i := range 30 {
 		id := fmt.Sprintf("dearest-%02d", i)
-		event.Emitted = append(event.Emitted, handler.Emitted{EventID: fmt.Sprint("gone-", i)})
+		event.Emitted = append(event.Emitted, handler.Emitted{EventID: fmt.Sprint("expired-", i)})
 		died := dead("orders", id, "r", time.Duration(i)*time.Second)
 		died.EventID = "dearest"
 		r.commit(t, inStore(died), delayedLane(id, at), waits(lane.Delayed, id+"-1", "dearest", "", nil),
 			waits(lane.Delayed, id+"-2", "other", "", nil),
-			waits(lane.Outbox, id, "dearest", fmt.Sprint("gone-", i), nil), waits(lane.Outbox, id+"-emits", "other",
+			waits(lane.Outbox, id, "dearest", fmt.Sprint("expired-", i), nil), waits(lane.Outbox, id+"-emits", "other",
 				"dearest", nil),
 			waits(lane.Delayed, id+"-emission", "other", "dearest", nil),
 			store.Create(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint("0-", i)}, conflict.Fields()),
@@ -316,7 +317,7 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 		[]any{shown.Status, len(shown.Emitted), shown.Waiting, shown.More})
 	require.Equal(t, []int{1, 8, 10}, []int{len(shown.Effect), len(shown.Conflicts), len(shown.DeadLetters)})
 	require.Equal(t, "dearest-00", shown.DeadLetters[0].ID, "the newest first")
-	// of one whose message was not read nobody knows whether it is published
+	// an emission whose message was not read may be published or not
 	for _, one := range shown.Emissions {
 		require.Equal(t, events.EmissionWaiting, one.State)
 	}
@@ -335,7 +336,7 @@ func TestAnEventCostsFiftyReadsAtMost(t *testing.T) {
 	require.LessOrEqual(t, counter.Reads.Load()-before, int64(50), "behind all that was read of other queues")
 }
 
-func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {
+func TestLinksOpenTheLogAndTheTracesOfAnEvent(t *testing.T) {
 	t.Parallel()
 	traced := record("orders", "default", "a:b")
 	traced.Log = []dedupe.Attempt{

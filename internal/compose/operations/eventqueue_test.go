@@ -27,9 +27,9 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// asks sends a request to the event queue's API, and reads the data of its answer, or returns the code of its
-// refusal.
-func (r *rig) asks(t *testing.T, method, path string, data any) (code string) {
+// compatible sends a request to the event queue's API, and reads the answer's data, or returns the refusal's
+// code.
+func (r *rig) compatible(t *testing.T, method, path string, data any) (code string) {
 	t.Helper()
 	got := r.send(t, method, "/api/v1/events/"+path, "")
 	var answer struct {
@@ -45,14 +45,14 @@ func (r *rig) asks(t *testing.T, method, path string, data any) (code string) {
 	return answer.Error
 }
 
-func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
+func TestStatsOfTheEventQueueCountEachEventOnce(t *testing.T) {
 	t.Parallel()
 	recorded := func(r *rig, id string, status dedupe.Status) {
 		r.commit(t, own(created("orders", id, status, 0)))
 	}
 	events := []struct {
 		name            string
-		orders, refunds int64 // what the event has in the broker
+		orders, refunds int64 // messages of the event in the broker
 		happens         func(*rig)
 		counted         string // empty: nowhere
 	}{
@@ -88,14 +88,14 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 	stats := func(r *rig, orders, refunds int64) (counted map[string]any) {
 		require.NoError(t, backlog.Write(t.Context(), r.store, at,
 			map[string]backlog.Held{"orders": {Messages: orders}, "refunds": {Messages: refunds}}))
-		r.asks(t, http.MethodGet, "stats", &counted)
+		r.compatible(t, http.MethodGet, "stats", &counted)
 		return counted
 	}
 	empty := func() map[string]any {
 		return map[string]any{"pending": 0., "processing": 0., "completed": 0., "failed": 0., "deadLetter": 0.}
 	}
 	together, all, orders, refunds := open(t), empty(), int64(0), int64(0)
-	require.Equal(t, empty(), stats(together, 0, 0), "the answer that the document shows")
+	require.Equal(t, empty(), stats(together, 0, 0), "the answer of the API's documentation")
 	for _, event := range events {
 		alone, want := open(t), empty()
 		for _, r := range []*rig{alone, together} {
@@ -110,16 +110,15 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 		require.Equal(t, want, stats(alone, event.orders, event.refunds), event.name)
 	}
 	require.Equal(t, all, stats(together, orders, refunds))
-	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is
-	// below zero.
+	// An old count of the broker is ignored: its messages are unknown then, and no number is below 0.
 	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second),
 		map[string]backlog.Held{"orders": {Messages: 9}}))
 	var blind queues.Stats
-	together.asks(t, http.MethodGet, "stats", &blind)
+	together.compatible(t, http.MethodGet, "stats", &blind)
 	require.Equal(t, queues.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
 }
 
-func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
+func TestDeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for _, id := range []string{"d1", "d2", "twice"} {
@@ -129,9 +128,9 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 	reads := 0
 	r.store.OnRead = func(read func() error) error { reads++; return read() }
 	var listed []queues.DeadEvent
-	r.asks(t, http.MethodGet, "dead-letter", &listed)
+	r.compatible(t, http.MethodGet, "dead-letter", &listed)
 	require.Len(t, listed, 4)
-	require.Equal(t, 1, reads, "a list costs one query, however many queues there are")
+	require.Equal(t, 1, reads, "a list costs one query for any number of queues")
 	for _, dead := range listed {
 		require.Equal(t,
 			[]any{"order.paid", "dead_letter", "unknown_product", int64(5), len(`{"eventId":""}`) + len(dead.EventID)},
@@ -141,16 +140,16 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 		"d1": "", own: "", "nothing": "dead_letter_unknown", "a b": "dead_letter_unknown",
 	} {
 		var done queues.Retried
-		require.Equal(t, want, r.asks(t, http.MethodPost, "dead-letter/"+id+"/retry", &done), id)
+		require.Equal(t, want, r.compatible(t, http.MethodPost, "dead-letter/"+id+"/retry", &done), id)
 		require.Equal(t, want == "", done.Replayed)
 	}
-	require.Equal(t, "dead_letter_unknown", r.asks(t, http.MethodPost, "dead-letter/d1/retry", nil),
+	require.Equal(t, "dead_letter_unknown", r.compatible(t, http.MethodPost, "dead-letter/d1/retry", nil),
 		"it was replayed")
 	r.bury(t, declared.Queues[1], "d2", "d2", "{}")
-	require.Equal(t, "id_needed", r.asks(t, http.MethodPost, "dead-letter/d2/retry", nil))
+	require.Equal(t, "id_needed", r.compatible(t, http.MethodPost, "dead-letter/d2/retry", nil))
 	cost := func() int {
 		reads = 0
-		require.Empty(t, r.asks(t, http.MethodPost, "dead-letter/twice/retry", nil))
+		require.Empty(t, r.compatible(t, http.MethodPost, "dead-letter/twice/retry", nil))
 		return reads
 	}
 	before := cost()
@@ -161,7 +160,7 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 	require.Equal(t, before, cost(), "a retry reads its dead letter alone")
 }
 
-func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
+func TestCleanupByDaysRemovesExpiredDocuments(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	done := func(id string, age int, expires time.Duration) {
@@ -172,7 +171,7 @@ func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
 	cleans := func(query string, deleted int) {
 		t.Helper()
 		var cleaned queues.CleanedDays
-		require.Empty(t, r.asks(t, http.MethodDelete, "cleanup"+query, &cleaned))
+		require.Empty(t, r.compatible(t, http.MethodDelete, "cleanup"+query, &cleaned))
 		require.Equal(t, queues.CleanedDays{Deleted: deleted, Remembered: 1}, cleaned)
 	}
 	done("c0", 1, -time.Hour)
@@ -180,23 +179,23 @@ func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
 	done("c2", 9, time.Hour) // still remembered
 	cleans("?olderThanDays=7", 1)
 	cleans("", 0)                    // 7 days are the event queue's own
-	for i := range store.MaxWrites { // with the one that stays more than a page
+	for i := range store.MaxWrites { // with the one that stays, more than a page
 		done(fmt.Sprint("many", i), 8, -time.Hour)
 	}
 	cleans("", store.MaxWrites)
-	require.Equal(t, "olderThanDays_invalid", r.asks(t, http.MethodDelete, "cleanup?olderThanDays=0", nil))
+	require.Equal(t, "olderThanDays_invalid", r.compatible(t, http.MethodDelete, "cleanup?olderThanDays=0", nil))
 }
 
-// exact is a payload whose numbers no float holds, in an order that is nobody's.
+// exact is a payload with numbers that no float holds, and an unusual order of members.
 const exact = `{"z":12345678901234567890.1234567890,"a":1e400,"b":[0.10]}`
 
-// looked are the audit's entries about a payload.
+// looked are the audit's entries about reading a payload.
 func (r *rig) looked(t *testing.T, subject string) []audit.Entry {
 	t.Helper()
 	return filetest.Must(audit.Subject{Kind: events.PayloadKind, ID: subject}.All(t.Context(), r.store))(t)
 }
 
-func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
+func TestPayloadIsShownUnchangedForAReason(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	letter := r.bury(t, declared.Queues[0], "e1", "101", exact)
@@ -210,14 +209,14 @@ func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
 			require.NotContains(t, answer.Body.String(), "1234567890")
 		}
 		require.Equal(t, http.StatusMethodNotAllowed, r.send(t, http.MethodGet, "/v1/ops/"+path, "").Code,
-			"a look changes nothing, and this does")
+			"reading a payload writes to the audit, so it is no GET")
 		r.store.OnCommit = func(context.Context, []store.Write, func() error) error {
 			return errors.New("no answer")
 		}
 		answer := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
 		r.store.OnCommit = nil
 		require.Equal(t, http.StatusServiceUnavailable, answer.Code,
-			"nothing is shown that the audit does not tell of")
+			"no payload is shown without an entry in the audit")
 		require.NotContains(t, answer.Body.String(), "1234567890")
 	}
 	for path, subject := range paths {
@@ -237,7 +236,7 @@ func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
 	require.NotContains(t, r.log.String(), "12345678901234567890")
 }
 
-func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
+func TestPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 	t.Parallel()
 	held := record("orders", "default", "e1")
 	held.Status, held.LeaseUntil, held.Message = dedupe.Processing, at.Add(time.Minute),
@@ -278,7 +277,7 @@ func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 	require.True(t, payload.More)
 }
 
-func TestAPayloadThatIsNotThereIsSaidToBeMissing(t *testing.T) {
+func TestMissingPayloadIsReportedAsMissing(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, own(record("orders", "default", "e1")), own(record("orders", "default", "e2")),
@@ -293,10 +292,11 @@ func TestAPayloadThatIsNotThereIsSaidToBeMissing(t *testing.T) {
 		got := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
 		require.Equal(t, code, codeOf(got.Body.String()), path)
 	}
-	require.Empty(t, storetest.All(t, r.store, audit.Collection), "what was not shown was not looked at")
+	require.Empty(t, storetest.All(t, r.store, audit.Collection),
+		"a payload that was not shown is not in the audit")
 }
 
-func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
+func TestDeadLetterShowsTheLaterEventsOfItsKey(t *testing.T) {
 	t.Parallel()
 	after := func(id string, status dedupe.Status, change func(*dedupe.Record)) dedupe.Record {
 		r := record("orders", "default", id)
@@ -334,7 +334,7 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			after("e4", dedupe.Completed, func(r *dedupe.Record) { r.PublishedAt = at }),
 			after("e-d1", dedupe.DeadLettered, nil),
 		}, want: &deadletters.Later{}},
-		"more than are looked at":    {events: hundred, want: &deadletters.Later{Done: 100, More: true}},
+		"more than are read":         {events: hundred, want: &deadletters.Later{Done: 100, More: true}},
 		"more kept than are counted": {kept: 101, want: &deadletters.Later{Waiting: 100, More: true}},
 		"it has no key":              {letter: func(i *deadletter.Item) { i.OrderingKey = "" }},
 		"its key keeps no order": {

@@ -67,7 +67,7 @@ var paged = []string{
 	"journal/entries?account=points:user:u1", "journal/seals", "journal/periods", "customers/c1/changes",
 }
 
-func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
+func TestSmallPagesOfEachListHaveTheItemsOfALargePage(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.stock(t, 10)
@@ -100,7 +100,7 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 	}
 }
 
-func TestTheJobLogIsFiltered(t *testing.T) {
+func TestJobLogIsFiltered(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	other := created("refunds", "e4", dedupe.Completed, time.Minute)
@@ -124,8 +124,8 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	}
 }
 
-// What an operation refuses beyond the tags of its request, which the engine's own tests hold.
-func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
+// Refusals beyond the tags of a request, which the tests of package operation cover.
+func TestContradictoryRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")),
@@ -146,7 +146,7 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// search returns what an id leads to, as "<kind> <id>: <label>", and by what it was found.
+// search returns the results for an id, as "<kind> <id>: <label>", and by which member each was found.
 func (r *rig) search(t *testing.T, query string) (found map[string]string) {
 	t.Helper()
 	whole := look[search.Search](t, r, "search?"+query)
@@ -156,7 +156,7 @@ func (r *rig) search(t *testing.T, query string) (found map[string]string) {
 		if item.Tenant == "acme" {
 			name += " of acme"
 		}
-		require.NotContains(t, found, name, "each thing once")
+		require.NotContains(t, found, name, "each result once")
 		found[name] = item.How
 	}
 	return found
@@ -185,7 +185,7 @@ func (r *rig) shelve(t *testing.T) {
 		store.Create(customers.Key("default", "c-7"),
 			map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
 		store.Create(endpoints.Key("partner"),
-			map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "gone"}),
+			map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "closed"}),
 		store.Create(products.Key("default", "cup"),
 			map[string]any{"tenant": "default", "product_id": "cup", "state": "retired"}),
 		subscriptions.Event{
@@ -194,7 +194,7 @@ func (r *rig) shelve(t *testing.T) {
 		}.Write())...)
 }
 
-func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
+func TestSearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.shelve(t)
@@ -220,7 +220,7 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	}
 }
 
-func TestASearchShowsTenOfEachAndNamesTheListThatHasAll(t *testing.T) {
+func TestSearchShowsTenOfEachKindAndLinksItsList(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for i := range 12 {
@@ -234,12 +234,12 @@ func TestASearchShowsTenOfEachAndNamesTheListThatHasAll(t *testing.T) {
 	for i := range 12 {
 		for _, id := range []string{"e2", "u1"} {
 			r.get(t, fmt.Sprintf("search?q=%s&tenant=tenant-%d", id, i), &whole)
-			require.Len(t, whole.Items, 1, "what a tenant has is not lost among others")
+			require.Len(t, whole.Items, 1, "a tenant's items are found among those of others")
 		}
 	}
 }
 
-// noted is a store that knows its queries.
+// noted is a store that records its queries.
 type noted struct {
 	*storetest.Faults
 
@@ -251,9 +251,9 @@ func (n *noted) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return n.Faults.Query(ctx, q)
 }
 
-// Of an id that is one of everything, each place that is searched has more than is shown, and so have the
-// operations that begin so. Each list that the answer names is one that can be asked for.
-func TestASearchReadsFiftyDocumentsAtMostWhateverHasTheID(t *testing.T) {
+// The id has more documents of each kind than are shown, and more operations begin with it. Each list that
+// the answer names exists.
+func TestSearchReadsFiftyDocumentsAtMost(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	db, places := &noted{Faults: r.store}, 0
@@ -263,8 +263,8 @@ func TestASearchReadsFiftyDocumentsAtMostWhateverHasTheID(t *testing.T) {
 		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: fmt.Sprint("cash-", i)},
 			map[string]any{}))
 	}
-	db.queries.Range(func(_, asked any) bool {
-		q, _ := asked.(store.Query)
+	db.queries.Range(func(_, query any) bool {
+		q, _ := query.(store.Query)
 		for i := range 12 * len(q.Equal) {
 			key, fields := store.Key{Collection: q.Collection, ID: fmt.Sprint("x", places, "-", i)},
 				maps.Clone(q.Equal)
@@ -282,7 +282,7 @@ func TestASearchReadsFiftyDocumentsAtMostWhateverHasTheID(t *testing.T) {
 	require.Greater(t, len(whole.More), 15)
 	for _, list := range whole.More {
 		answer := r.send(t, http.MethodGet, list.Path, "")
-		// No document here is readable as one of its kind.
+		// None of these documents can be read as one of its kind.
 		understood := []string{"", "store_unavailable", "subscription_unknown"}
 		require.Contains(t, understood, codeOf(answer.Body.String()), "%s: %s", list.Path, answer.Body)
 	}

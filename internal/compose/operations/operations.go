@@ -1,4 +1,4 @@
-// Package operations collects the operations of all apps, a line for each. It refuses to declare one itself.
+// Package operations collects the operations of all apps, a line for each. It declares none itself.
 package operations
 
 import (
@@ -26,8 +26,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Apps are what the operations work on. The operations of the zero Apps can be listed and not called, as the
-// command line does.
+// Apps are what the operations work on. The operations of the zero Apps can be listed, as the command line
+// does, but not called.
 type Apps struct {
 	Store       store.Store
 	Reads       events.Reads

@@ -84,7 +84,7 @@ func (r *rig) queues(t *testing.T) queues.Queues {
 	return look[queues.Queues](t, r, "queues")
 }
 
-func TestQueuesShowTheirStateAndWhatWaitsWhere(t *testing.T) {
+func TestQueuesShowTheirStateAndTheirWaitingMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -93,7 +93,7 @@ func TestQueuesShowTheirStateAndWhatWaitsWhere(t *testing.T) {
 	all := r.queues(t)
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
-	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "a known 0")
+	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "0 is a known count")
 	found := look[queues.QueueDetail](t, r, "queues/orders").Events
 	states := queues.Events{
 		dedupe.Processing: {}, dedupe.Failed: {}, dedupe.DeadLettered: {}, dedupe.Completed: of(1),
@@ -103,18 +103,18 @@ func TestQueuesShowTheirStateAndWhatWaitsWhere(t *testing.T) {
 	require.Equal(t, queues.Rate{Counts: counts, Out: 4, FailurePercent: 50}, orders.LastHour)
 	require.Equal(t, &queues.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
 	require.True(t, orders.DeadLetters.Alert, "above none")
-	require.False(t, refunds.DeadLetters.Alert, "not longer than it may wait")
+	require.False(t, refunds.DeadLetters.Alert, "its age is within the bound")
 	r.commit(t, inStore(dead("refunds", "d5", "r", 4*time.Hour+time.Second)))
 	late := r.queues(t).Items[1].DeadLetters
 	require.Equal(t, []any{console.Seconds(14401), true}, []any{late.OldestSeconds, late.Alert})
 	r.counted(t, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}})
-	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
+	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is ignored")
 	r.over(many{r.store})
 	found = look[queues.QueueDetail](t, r, "queues/orders").Events
 	require.Equal(t, queues.Count{Count: 10_000, More: true}, found[dedupe.Completed], "a count has a bound")
 }
 
-func TestAQueueShowsItsWorstStateAndItsCause(t *testing.T) {
+func TestQueueShowsItsWorstStateAndItsCause(t *testing.T) {
 	t.Parallel()
 	paused := func(stands pause.Standing) *queues.QueuePaused {
 		return &queues.QueuePaused{Pause: pause.Pause{Who: "ada", Why: "mended", At: at}, Subscription: stands}
@@ -152,7 +152,7 @@ func TestAQueueShowsItsWorstStateAndItsCause(t *testing.T) {
 	}
 }
 
-// many answers every count with its limit.
+// many is a store that answers every count with its limit.
 type many struct{ store.Store }
 
 func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
@@ -162,7 +162,7 @@ func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.Store.Query(ctx, q)
 }
 
-func TestAQueueShowsTheBlockedKeysAndWhatBlocksThem(t *testing.T) {
+func TestQueueShowsItsBlockedKeysAndTheirCause(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
@@ -216,7 +216,7 @@ func (b broker) Backlogs(context.Context) (map[string]backlog.Held, time.Time, e
 	return b.held, at, b.err
 }
 
-func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
+func TestBrokerIsReadWherePossible(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.counted(t, at, map[string]backlog.Held{"orders": {Messages: 12}})
@@ -266,8 +266,8 @@ func TestWaitingMessagesAreCountedOfOneQueueOrOfAll(t *testing.T) {
 	require.EqualValues(t, 5, counter.Queries.Load()+counter.Gets.Load())
 }
 
-// A queue that was switched off keeps its subscription, with its messages until they are deleted.
-func TestAQueueThatDoesNotRunShowsUntilWhenItsMessagesAreKept(t *testing.T) {
+// A disabled queue keeps its subscription, with its messages until they are deleted.
+func TestDisabledQueueShowsUntilWhenItsMessagesAreKept(t *testing.T) {
 	t.Parallel()
 	r, week := open(t), 7*24*time.Hour
 	r.counted(t, at, map[string]backlog.Held{
@@ -275,7 +275,7 @@ func TestAQueueThatDoesNotRunShowsUntilWhenItsMessagesAreKept(t *testing.T) {
 		"empty": {}, "ageless": {Messages: 2},
 	})
 	c := &catalog.Catalog{}
-	for _, id := range []string{"runs", "kept", "empty", "ageless", "gone"} {
+	for _, id := range []string{"runs", "kept", "empty", "ageless", "removed"} {
 		c.Queues = append(c.Queues, catalog.Queue{ID: id, Enabled: id == "runs", MessageRetention: week})
 	}
 	r.over(r.store, func(reads *events.Reads) { reads.Catalog = c })
@@ -286,7 +286,7 @@ func TestAQueueThatDoesNotRunShowsUntilWhenItsMessagesAreKept(t *testing.T) {
 	}
 }
 
-func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
+func TestOutboxShowsTheLongestWaitingMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, waitingLane("l1", time.Minute), waitingLane("l2", time.Hour), waitingLane("l3", time.Second))

@@ -69,7 +69,7 @@ type rig struct {
 	operator   *bulk.Operator
 }
 
-// keepsJournal has a journal run from now on.
+// keepsJournal enables a journal.
 func (r *rig) keepsJournal() {
 	c := *declared
 	c.Queues = append(slices.Clone(c.Queues), catalog.Queue{
@@ -78,7 +78,7 @@ func (r *rig) keepsJournal() {
 	r.over(r.store, func(reads *events.Reads) { reads.Catalog = &c })
 }
 
-// fourEyes has replays wait for a second person from now on.
+// fourEyes has replays need a second person.
 func (r *rig) fourEyes() {
 	c := *declared
 	c.Queues = slices.Clone(declared.Queues)
@@ -187,7 +187,7 @@ func (r *rig) commit(t require.TestingT, writes ...store.Write) {
 	storetest.Put(t, r.store, writes...)
 }
 
-// record is one of an event that was completed at 10:15.
+// record is that of an event that was completed at 10:15.
 func record(queue, tenant, id string) dedupe.Record {
 	return dedupe.Record{
 		Identity: dedupe.Identity{
@@ -234,7 +234,7 @@ func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data s
 	return deadletter.ItemID(q, messageID, m)
 }
 
-// waits is the document of a message that an event emits, or that is the event's own where emits is empty.
+// waits is the document of a waiting message, which an event emits or, where emits is empty, is its own.
 func waits(in lane.Kind, id, event, emits string, change func(fields map[string]any)) store.Write {
 	fields := map[string]any{
 		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders",
@@ -275,8 +275,7 @@ func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 	r.commit(t, batch.Writes()...)
 }
 
-// credit credits an order's points to an account, by an event, that long after now. It returns the id of the
-// entry.
+// credit credits an order's points to an account, by an event, after a time, and returns the entry's id.
 func (r *rig) credit(
 	t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration,
 ) string {
@@ -300,7 +299,7 @@ func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
 
 func (r *rig) seal(t *testing.T) { sealtest.Seal(t, r.store, sealtest.Trusting{}, at) }
 
-// identities takes anybody for whom a header names.
+// identities trusts the name of a header.
 type identities struct{}
 
 func (identities) Identify(_ context.Context, header http.Header) (string, error) {

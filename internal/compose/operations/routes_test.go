@@ -22,16 +22,16 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// all is the bound of what reads all that it is asked about, in pages or up to a bound of its own: a proof or
-// a verification has to know its entries.
+// all is the bound of routes that read all documents of their subject, in pages or up to their own bound: a
+// proof or a verification needs all its entries.
 const all = -1
 
-// looks are what is asked of each GET route, and how many documents the database may read for that, however
-// many there are. A count is one read for each thousand.
+// looks are the requests to each GET route, with the most documents that the database may read for each,
+// however many there are. A count is one read for each thousand.
 var looks = map[string]map[string]int64{
 	"/v1/ops/openapi.json": {"": 0},
 	"/v1/ops/queues":       {"": 2*12 + 120 + 8},
-	// of each of ten keys its first message, their number, its lane and its dead letters
+	// for each of ten keys its first message, their number, its lane and its dead letters
 	"/v1/ops/queues/{id}": {"orders": (4*8*2 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48},
 	"/v1/ops/rates":       {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
 	"/v1/ops/audit": {
@@ -112,7 +112,7 @@ var looks = map[string]map[string]int64{
 	"/api/v1/events/dead-letter":            {"": 101},
 }
 
-// bodies are what the routes that change something are sent; every other takes a reason alone.
+// bodies are those of routes that change something; the other routes take a reason alone.
 var bodies = map[string]string{
 	"PUT /v1/ops/products/{id}":            `{"points":5,"why":"w"}`,
 	"PUT /v1/ops/stock/{id}":               `{"available":1,"why":"w"}`,
@@ -126,9 +126,9 @@ var bodies = map[string]string{
 	"POST /v1/ops/events/try":              `{"event_id":"e1"}`,
 }
 
-// noReason are the routes that are no look, and take no reason.
+// noReason are the routes beside GET that take no reason.
 var noReason = map[string]string{
-	"POST /v1/ops/operations/{id}/run":                 "goes on with what was begun",
+	"POST /v1/ops/operations/{id}/run":                 "continues an operation",
 	"POST /v1/ops/events/try":                          "changes nothing",
 	"POST /api/v1/events/dead-letter/{event_id}/retry": "scripts send no body: the audit has where it came from",
 	"POST /v1/ops/endpoints/{id}/test":                 "sends a test event",
@@ -142,8 +142,7 @@ func ofOrders(route string) string {
 	return parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")
 }
 
-// each visits each route of the API, with a body that it takes: once, and a look with each of what is asked
-// of it.
+// each visits each route of the API with a valid body: a GET route with each of its requests, others once.
 func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
 	t.Helper()
 	routes := 0
@@ -155,17 +154,17 @@ func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
 				return nil
 			}
 			require.NotEmpty(t, looks[route], "the route %s has no bound of its reads", route)
-			for _, asked := range slices.Sorted(maps.Keys(looks[route])) {
-				id, query, _ := strings.Cut(asked, "?")
+			for _, look := range slices.Sorted(maps.Keys(looks[route])) {
+				id, query, _ := strings.Cut(look, "?")
 				visit(method, route, strings.TrimSuffix(parameter.ReplaceAllLiteralString(route, id)+"?"+query,
-					"?"), asked)
+					"?"), look)
 			}
 			return nil
 		}))
 	require.Greater(t, routes, 80)
 }
 
-func TestEveryRouteRefusesStrangersAndOtherSites(t *testing.T) {
+func TestEveryRouteRefusesUnknownPeopleAndOtherSites(t *testing.T) {
 	t.Parallel()
 	closed, local := newRig(t, access.Access{Tokens: []string{token}}), open(t)
 	counter := &storetest.Counter{Store: local.store}
@@ -188,7 +187,7 @@ func TestEveryRouteRefusesStrangersAndOtherSites(t *testing.T) {
 	require.NotContains(t, closed.log.String(), token)
 }
 
-func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
+func TestEveryChangeNeedsAReasonWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	left := maps.Clone(noReason)
@@ -199,9 +198,9 @@ func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
 		}
 		for why, says := range map[string]string{
 			"": "needs a reason", " \t ": "needs a reason",
-			"mended\u202e": "not seen", "mended\x1b[2J": "not seen", "mended\u009b": "not seen",
-			"two\nlines":                "not seen",
-			"asked by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)",
+			"repaired\u202e": "not seen", "repaired\x1b[2J": "not seen", "repaired\u009b": "not seen",
+			"two\nlines":                    "not seen",
+			"requested by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)",
 			"call +49 30 901820":      "(phone)",
 			strings.Repeat("w", 1001): "longer than 1000 bytes",
 		} {
@@ -214,11 +213,11 @@ func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
 			}
 		}
 	})
-	require.Empty(t, left, "these routes are gone")
+	require.Empty(t, left, "these routes do not exist")
 }
 
-// documented returns what holds an answer to the OpenAPI document that the API serves: every member that it
-// must have, and none that the document does not know.
+// documented returns a check of an answer against the OpenAPI document that the API serves: it has each
+// required member, and no undocumented one.
 func (r *rig) documented(
 	t *testing.T,
 ) (holds func(t *testing.T, method, route string, got *httptest.ResponseRecorder)) {
@@ -253,7 +252,7 @@ func (r *rig) documented(
 	}
 }
 
-func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
+func TestEveryGETIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)
 	r.stock(t, 3)
@@ -264,7 +263,7 @@ func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
 		`{"id":"orders","url":"https://p.example","why":"before"}`, nil)
 	r.does(t, http.MethodPut, "/v1/ops/customers/orders", `{"uid":"u1","why":"before"}`, nil)
 	holds, shown := r.documented(t), map[string]bool{
-		// there is no contract here, and no seal
+		// neither contracts nor seals exist here
 		"/v1/ops/catalog/contracts/{id}": true, "/v1/ops/journal/entries/{entry}/proof": true,
 	}
 	r.each(t, func(method, route, path, _ string) {
@@ -278,11 +277,11 @@ func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
 		}
 	})
 	for route, ok := range shown {
-		require.True(t, ok, "of %s only a refusal was seen", route)
+		require.True(t, ok, "%s was only refused", route)
 	}
 }
 
-func TestAStoreThatIsDownIsNeverA4xx(t *testing.T) {
+func TestStoreThatIsDownIsNeverA4xx(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.store.Down(true)
@@ -298,7 +297,7 @@ func TestAStoreThatIsDownIsNeverA4xx(t *testing.T) {
 	})
 }
 
-func TestNoLookShowsAnotherTenantsThings(t *testing.T) {
+func TestNoGETShowsDocumentsOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.stock(t, 3)
@@ -315,7 +314,7 @@ func TestNoLookShowsAnotherTenantsThings(t *testing.T) {
 	require.Greater(t, tenants, 20)
 }
 
-func TestEachLookChangesNothingAndCostsTheSameOfAnyNumber(t *testing.T) {
+func TestGETChangesNothingAndHasABoundedCost(t *testing.T) {
 	t.Parallel()
 	most := 10_000
 	if testing.Short() {
@@ -328,14 +327,14 @@ func TestEachLookChangesNothingAndCostsTheSameOfAnyNumber(t *testing.T) {
 			r.stock(t, documents)
 			db := &storetest.Counter{Store: r.store}
 			r.over(db)
-			r.each(t, func(method, route, path, asked string) {
+			r.each(t, func(method, route, path, look string) {
 				if method != http.MethodGet {
 					return
 				}
 				before := db.Reads.Load()
 				answer := r.send(t, method, path, "")
 				require.Zero(t, db.Commits.Load(), path)
-				if most := looks[route][asked]; most != all {
+				if most := looks[route][look]; most != all {
 					require.Contains(t, []int{http.StatusOK, http.StatusNotFound}, answer.Code, "%s: %s", path, answer.Body)
 					require.LessOrEqual(t, db.Reads.Load()-before, most, path)
 				}

@@ -39,14 +39,14 @@ func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 		}
 		change := r.send(t, http.MethodPut, "/v1/ops/stock/hat", `{"available":1,"why":"mended"}`, onHost(host),
 			header("Origin", "http://"+host))
-		require.Equal(t, want, change.Code, "a page that was led here by its own name changes nothing")
+		require.Equal(t, want, change.Code, "a page whose own name resolves to this server changes nothing")
 	}
 	closed := newRig(t, access.Access{Tokens: []string{token}, OpenOnLoopback: true})
 	closed.does(t, http.MethodGet, "/v1/ops/events", "", nil, onHost("worker.example"),
 		header("Authorization", "Bearer "+token))
 }
 
-// inPage runs what a page does that somebody on this machine has asked for.
+// inPage runs f as a page for somebody on this machine.
 func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request)) {
 	t.Helper()
 	guard := (&access.Sessions{Access: r.access, Log: server.Log, Now: server.Now}).
@@ -60,7 +60,7 @@ func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request))
 }
 
 // The time of a page may end between a change and its answer.
-func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
+func TestCommittedChangeIsNotReportedAsFailed(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	server := r.over(r.store)
@@ -77,7 +77,7 @@ func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
 	})
 }
 
-func TestTheAPITakesNoCookie(t *testing.T) {
+func TestAPIAcceptsNoCookie(t *testing.T) {
 	t.Parallel()
 	guarded := access.Access{Tokens: []string{token}, OpenOnLoopback: true}
 	r := newRig(t, guarded)

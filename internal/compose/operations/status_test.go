@@ -21,12 +21,12 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// doctor returns its fields.
+// doctor is a system.Doctor that returns its fields.
 type doctor struct {
 	found  system.Examination
 	err    error
 	paused map[string]pause.Pause
-	// within is how long it may take.
+	// within is the time until its deadline.
 	within time.Duration
 }
 
@@ -38,8 +38,8 @@ func (d *doctor) Examine(ctx context.Context, paused map[string]pause.Pause) (sy
 	return d.found, d.err
 }
 
-// standing is the API with a doctor, on the shipped catalog.
-func (r *rig) standing(t *testing.T, d system.Doctor) *catalog.Catalog {
+// withDoctor is the API with a doctor, on the shipped catalog.
+func (r *rig) withDoctor(t *testing.T, d system.Doctor) *catalog.Catalog {
 	t.Helper()
 	c := catalogtest.Shipped()
 	r.deployment = &system.Deployment{
@@ -50,7 +50,7 @@ func (r *rig) standing(t *testing.T, d system.Doctor) *catalog.Catalog {
 	return c
 }
 
-func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
+func TestEachServiceIsComparedWithTheDeployment(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		deployed []string
@@ -64,12 +64,14 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 		"the queues have the worker's": {
 			[]string{"HASH", "HASH"}, of(system.Same, system.Differs), system.Same,
 		},
-		"they have another":    {[]string{"00000000"}, of(system.Differs, system.Same), system.Differs},
-		"they have two":        {[]string{"00000000", "HASH"}, of(system.Differs, system.Differs), system.Differs},
-		"theirs are not known": {nil, of(system.Same, system.Differs), system.NotKnown},
+		"they have another": {[]string{"00000000"}, of(system.Differs, system.Same), system.Differs},
+		"they have two":     {[]string{"00000000", "HASH"}, of(system.Differs, system.Differs), system.Differs},
+		"their hashes are unknown": {
+			nil, of(system.Same, system.Differs), system.NotKnown,
+		},
 	}, func(t *testing.T, test row) {
 		r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
-		c := r.standing(t, d.Examine)
+		c := r.withDoctor(t, d.Examine)
 		for i, hash := range test.deployed {
 			d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
 		}
@@ -98,22 +100,22 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 	})
 }
 
-func TestTheDoctorGetsThePausesAndReportsWhatItCannotRead(t *testing.T) {
+func TestDoctorGetsThePausesAndReportsWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	missing := finding.New("topic_missing", "It is refused.", "Make it.").Of("topic", "q", "", "")
 	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{missing}}}
-	r.standing(t, d.Examine)
+	r.withDoctor(t, d.Examine)
 	r.commit(t, paused("orders"))
 	got := look[system.Status](t, r, "status").Doctor
 	require.Equal(t, []any{d.found.Findings, 3, at}, []any{got.Findings, got.Unread, got.ExaminedAt})
 	require.Contains(t, d.paused, "orders")
 	require.Positive(t, d.within)
-	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4")
+	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4 s")
 	for problem, d := range map[string]system.Doctor{
 		"Unavailable":        (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine,
 		"nothing to compare": nil,
 	} {
-		r.standing(t, d)
+		r.withDoctor(t, d)
 		got := look[system.Status](t, r, "status")
 		require.Contains(t, got.Doctor.Problem, problem)
 		require.Zero(t, got.Doctor.ExaminedAt)

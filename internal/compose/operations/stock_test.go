@@ -27,7 +27,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// order has an order come in, in which a customer buys a hat.
+// order delivers an order of a customer for a hat.
 func (r *rig) order(t *testing.T, event, order string, items ...string) {
 	t.Helper()
 	shop := filetest.Must(orderstest.Open(r.store))(t)
@@ -35,7 +35,7 @@ func (r *rig) order(t *testing.T, event, order string, items ...string) {
 	require.NoError(t, err)
 }
 
-// refund is the document of a payment's refund that was asked for that long before now.
+// refund is the document of a payment's refund that was requested that long before now.
 func refund(tenant, payment string, state payments.State, ago time.Duration) store.Write {
 	one := payments.Refund{
 		PaymentID: payment, Tenant: tenant, State: state, Queue: "refunds", EventID: "r-" + payment,
@@ -45,7 +45,7 @@ func refund(tenant, payment string, state payments.State, ago time.Duration) sto
 		store.Encode(&one))
 }
 
-// used is a total of a subscription in March, and its only entry.
+// used is the usage of a subscription in March, with its only entry.
 func used(of usage.Total) []store.Write {
 	of.Start, of.CountedAt, of.Entries, of.Month = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), at, 1,
 		of.Tenant+"~2026-03"

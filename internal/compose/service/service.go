@@ -1,5 +1,5 @@
 // Package service has what the deployed services share: their variables, the catalog of their help, their
-// clients of Google, and their server. It refuses to know what a service does.
+// clients of Google, and their server. It does not know what a service does.
 package service
 
 import (
@@ -35,7 +35,7 @@ type Config struct {
 	LogLevel          slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
 }
 
-// Check refuses one port for two servers, names that nothing can have, and copies that overwrite documents.
+// Check refuses one port for two servers, invalid names, and copies that would overwrite documents.
 func (c Config) Check(port env.Port) error {
 	var same error
 	if c.IngestDatabase == c.MainDatabase() {
@@ -44,8 +44,8 @@ func (c Config) Check(port env.Port) error {
 	return errors.Join(c.ports(port).Check(), c.Names().Check(), same)
 }
 
-// MainDatabase is the id of the database with all documents, the installation's own unless another is named:
-// events of two installations in one would be taken for duplicates of each other.
+// MainDatabase is the id of the database with all documents, the installation's own unless another is
+// configured: events of two installations in one database would be taken for duplicates.
 func (c Config) MainDatabase() string { return cmp.Or(c.Database, c.Installation, "(default)") }
 
 func (c Config) ports(port env.Port) serve.Ports {
@@ -57,7 +57,7 @@ func (c Config) Names() pubsub.Names {
 	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
 }
 
-// Emulated reports whether an emulator stands in for one of Google's services.
+// Emulated reports whether an emulator replaces one of Google's services.
 func (c Config) Emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
 // Shown is the catalog of the help. A mistake in the configured one is reported at the start.
@@ -110,10 +110,10 @@ func (c Config) Serve(
 // Run runs a service until ctx ends.
 type Run func(ctx context.Context, getenv func(string) string, stdout io.Writer) error
 
-// Main is the main of a service: its help, where its arguments ask for that, or the service.
+// Main is the main of a service: its help, where an argument requests it, or the service.
 func Main(name string, help func(getenv func(string) string) env.Help, run Run) {
 	serve.Main(name, func(ctx context.Context) error {
-		if asked, err := help(os.Getenv).Asked(os.Args[1:], os.Stdout); asked {
+		if shown, err := help(os.Getenv).Asked(os.Args[1:], os.Stdout); shown {
 			return err
 		}
 		return run(ctx, os.Getenv, os.Stdout)

@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// Declared is the catalog that this worker runs with, in short.
+// Declared is a summary of this worker's catalog.
 type Declared struct {
 	Hash      string             `json:"hash" show:"Hash"`
 	TasksPool string             `json:"tasks_pool" show:"Pool of the tasks"`
@@ -27,7 +27,7 @@ type Declared struct {
 	Targets   []DeclaredTarget   `json:"targets" show:"Services that are called"`
 }
 
-// DeclaredQueue is a queue in short.
+// DeclaredQueue is a summary of a queue.
 type DeclaredQueue struct {
 	ID          string `json:"id" show:"Queue" link:"catalog/queues"`
 	Alias       string `json:"alias" show:"Alias,less"`
@@ -38,9 +38,9 @@ type DeclaredQueue struct {
 	Pool        string `json:"pool" show:"Pool"`
 }
 
-// DeclaredContract is a contract in short.
+// DeclaredContract is a summary of a contract.
 type DeclaredContract struct {
-	// ID is such as message.v1:order.created:1. A format whose bodies are all alike has its name alone.
+	// ID is, for example, message.v1:order.created:1; of a format with one contract, its name.
 	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
 	Format string `json:"format" show:"Format,less"`
 	// Type is an event type, or a pattern of event types; # is all.
@@ -70,7 +70,7 @@ type DeclaredTarget struct {
 	Scheme      catalog.Scheme `json:"scheme" show:"Signed by"`
 }
 
-// ContractOf asks for a contract.
+// ContractOf names a contract.
 type ContractOf struct {
 	ID string `json:"-" path:"id" validate:"required" help:"contract"`
 }
@@ -122,7 +122,7 @@ func contractInShort(c *contract.Contract) DeclaredContract {
 	return DeclaredContract{ID: c.ID(), Format: c.Format, Type: c.Type, Version: c.Version}
 }
 
-// QueueDeclaration is what the catalog declares of a queue.
+// QueueDeclaration is the declaration of a queue.
 type QueueDeclaration struct {
 	DeclaredQueue
 
@@ -150,7 +150,7 @@ const (
 	ProducerInside  = "webhook" // a service of the shop, which sends to a queue or a topic
 )
 
-// Producer is one who publishes to a queue.
+// Producer publishes to a queue.
 type Producer struct {
 	Kind string `json:"kind" show:"Kind"`
 	// Name is that of the source or handler, or the webhook service's path.
@@ -225,7 +225,7 @@ func producers(c *catalog.Catalog, q catalog.Queue) []Producer {
 	return all
 }
 
-// ContractDeclaration is what the catalog declares of a contract.
+// ContractDeclaration is the declaration of a contract.
 type ContractDeclaration struct {
 	DeclaredContract
 

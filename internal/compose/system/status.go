@@ -1,5 +1,5 @@
-// Package system shows what runs: the deployment and its agreement with the catalog, the catalog that the
-// worker runs with, and what people have changed. It changes nothing.
+// Package system shows the deployment and its agreement with the catalog, the worker's catalog, and the
+// changes that people have made. It changes nothing.
 package system
 
 import (
@@ -25,7 +25,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what is shown of the worker and its deployment.
+// Reads reads the state of the worker and its deployment.
 type Reads struct {
 	events.Reads
 
@@ -47,28 +47,28 @@ type Self struct {
 type Deployment struct {
 	Self     Self
 	Settings []env.Setting
-	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
+	// Doctor compares the live queues with the catalog; nil: they cannot be read from here.
 	Doctor Doctor
 }
 
-// Doctor compares what is deployed with the catalog. paused are the pauses by queue. The error says what
-// could not be read, and has no payload.
+// Doctor compares the deployment with the catalog. paused are the pauses by queue. The error names what could
+// not be read, and has no payload.
 type Doctor func(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
 
-// Examination is what a Doctor has found.
+// Examination is the result of a Doctor.
 type Examination struct {
 	Findings []finding.Finding `json:"findings" show:"Findings"`
 	Unread   int               `json:"unread"`
 	Catalogs map[string]string `json:"-"`
 }
 
-// Status is how the deployment stands, as this worker sees it.
+// Status is the state of the deployment, as this worker sees it.
 type Status struct {
 	Self
 
 	// Catalog is the hash of this worker's catalog; empty: it was not read from files.
 	Catalog string `json:"catalog" show:"Catalog"`
-	// Deployed are the hashes of the queues' catalogs: one where all agree, none where it is not known.
+	// Deployed are the hashes of the queues' catalogs: one where all agree, none where they are unknown.
 	Deployed      []string        `json:"deployed" show:"Deployed"`
 	Agreement     Agreement       `json:"agreement" show:"Agreement"`
 	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
@@ -79,7 +79,7 @@ type Status struct {
 // Alerts reports whether what is deployed differs from the catalog.
 func (s Status) Alerts() bool { return len(s.Doctor.Findings) > 0 || s.Agreement == Differs }
 
-// Notes says what differs, and what could not be looked at.
+// Notes are the differences, and what could not be read.
 func (s Status) Notes() (notes []string) {
 	d := s.Doctor
 	if n := len(d.Findings); n > 0 {
@@ -102,10 +102,10 @@ func (s Status) Notes() (notes []string) {
 		"webhook service is seen by its messages.")
 }
 
-// Agreement says whether a catalog is the deployed one, or this worker's where that is not known.
+// Agreement is whether a catalog is the deployed one or, where that is unknown, this worker's.
 type Agreement string
 
-// What a comparison of catalogs says.
+// The results of comparing catalogs.
 const (
 	Same     Agreement = "same"
 	Differs  Agreement = "differs"
@@ -120,11 +120,11 @@ type ServiceStatus struct {
 	Agreement   Agreement       `json:"agreement" show:"Agrees"`
 }
 
-// Diagnosis is what the doctor said last.
+// Diagnosis is the last result of the doctor.
 type Diagnosis struct {
 	Examination
 
-	// ExaminedAt is zero where nothing was examined, and Problem says why.
+	// ExaminedAt is zero where nothing was examined; Problem says why.
 	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
 	Problem    string    `json:"problem,omitempty"`
 }
@@ -133,7 +133,7 @@ const examinationTakes = 3 * time.Second
 
 const webhookService = "webhook"
 
-// Operations are those of what runs, and of who has changed what.
+// Operations show the deployment and the changes.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -197,7 +197,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	return found, nil
 }
 
-// agreement compares a hash with those that are deployed. Queues of several catalogs agree with none.
+// agreement compares a hash with the deployed ones. Where there are several, no hash agrees.
 func agreement(hash string, deployed []string) Agreement {
 	switch {
 	case hash == "" || len(deployed) == 0:
@@ -242,7 +242,7 @@ type Changed struct {
 	Path string `json:"path,omitempty"`
 }
 
-// ListChanges asks for changes of a kind, about one thing, by a person, or all.
+// ListChanges lists the changes of a kind, of one thing, by a person, or all.
 type ListChanges struct {
 	Kind    string `json:"-" query:"kind" validate:"omitempty,oneof=customer endpoint entry operation payload period product queue stock" help:"only changes of this kind"`
 	Subject string `json:"-" query:"subject" validate:"omitempty,printable" help:"only changes of this subject, by its id"`

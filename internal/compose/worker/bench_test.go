@@ -31,17 +31,17 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// BenchmarkPush delivers events one after the other to the worker as it is put together: each credits points,
-// posts to a target or is posted in the journal. looked: each look was asked before: its indexes are kept.
+// BenchmarkPush delivers events one after the other to the whole worker: each credits points, is posted to a
+// target or in the journal. looked: each read was made before.
 func BenchmarkPush(b *testing.B) {
-	answers := httptest.NewServer(&heard{})
+	answers := httptest.NewServer(&services{})
 	b.Cleanup(answers.Close)
 	events := map[string]func(id string) contract.Body{
 		"points.credit": func(id string) contract.Body {
 			return paidOrder(id, "customer-"+id, "411486491630370501")
 		},
 		"post": func(id string) contract.Body {
-			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
+			return ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
 		},
 		catalog.JournalPost: func(id string) contract.Body {
 			return contract.Of(&contract.Event{
@@ -88,14 +88,14 @@ func BenchmarkPush(b *testing.B) {
 
 var (
 	pageEvents = flag.Int("pages.events", 1_000_000,
-		"of how many events BenchmarkPages shows pages; every hundredth has a dead letter")
+		"how many events BenchmarkPages shows; every hundredth has a dead letter")
 	pageEmulated = flag.Int("pages.emulated", 1000,
-		"and of how many on Firestore's emulator, which has no indexes and reads all of them at each look")
+		"how many it shows on Firestore's emulator, which has no indexes and reads all of them for each page")
 )
 
-// BenchmarkPages opens each kind of page that a link leads to, of many events and dead letters, on both
-// stacks, as somebody who is signed in. It prints how long the first look takes, and the median of the
-// others, and the documents that a look reads, as Firestore counts them.
+// BenchmarkPages opens each kind of linked page, with many events and dead letters, on both stacks, as
+// somebody who is signed in. It prints the times of the first opening and the median of the others, and the
+// documents that a page reads, as Firestore counts them.
 func BenchmarkPages(b *testing.B) {
 	b.Run("embedded", func(b *testing.B) {
 		db := storetest.Open(b)
@@ -133,8 +133,8 @@ func openPages(b *testing.B, db store.Store, events int) {
 	b.ReportMetric(slowest.Seconds()*1000, "ms/slowest")
 }
 
-// eachPage fills a store on which each look was asked for once, and the tasks ran, as where dev starts. It
-// lets these run again, and looks at each kind of page that a link leads to.
+// eachPage fills a store on which each read was made once and the tasks ran, as at the start of dev. It runs
+// these again, and visits each kind of linked page.
 func eachPage(
 	tb testing.TB, db store.Store, events int, look func(path string, visit func() string) (body string),
 ) {
@@ -182,13 +182,13 @@ func eachPage(
 	}
 }
 
-// kinds are the kinds of queries that a store was asked: the embedded store makes an index for each.
+// kinds is a store that records the kinds of its queries: the embedded store makes an index for each.
 type kinds struct {
 	store.Store
 
 	mu   sync.Mutex
 	seen map[string]bool
-	// fresh are those since it was emptied.
+	// fresh are those since it was cleared.
 	fresh []string
 }
 
@@ -201,7 +201,7 @@ func (k *kinds) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		kind += q.Newest.Field
 	}
 	k.mu.Lock()
-	// by ids it needs none
+	// a query by ids needs none
 	if of := len(q.Equal) + len(q.Contains); !k.seen[kind] && (of > 0 || q.Due != nil || q.Newest != nil) {
 		k.seen[kind], k.fresh = true, append(k.fresh, kind)
 	}
@@ -209,24 +209,24 @@ func (k *kinds) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return k.Store.Query(ctx, q)
 }
 
-func TestNoPageAsksWhatNoFirstLookHasAsked(t *testing.T) {
+func TestEachQueryOfAPageIsMadeByLookOnce(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
-	// A count of each reason that was found: dead letters are few.
+	// The counts of each reason have few documents: dead letters are rare.
 	const ofReasons = "deadLetters[ordering_key queue reason state] []kept_at"
-	asked, pages := &kinds{Store: db, seen: map[string]bool{ofReasons: true}}, 0
-	eachPage(t, asked, 500, func(path string, visit func() string) string {
+	queried, pages := &kinds{Store: db, seen: map[string]bool{ofReasons: true}}, 0
+	eachPage(t, queried, 500, func(path string, visit func() string) string {
 		if pages++; pages == 1 {
-			asked.fresh = nil
+			queried.fresh = nil
 		}
 		body := visit()
-		require.Empty(t, asked.fresh, path)
+		require.Empty(t, queried.fresh, path)
 		return body
 	})
 	require.Greater(t, pages, 40)
 }
 
-// kindOfPage is its first name, how deep below it the page is, and the names of its parameters.
+// kindOfPage is the first name of its path, the depth of the path, and the names of its parameters.
 func kindOfPage(path string) string {
 	of, err := url.Parse(path)
 	if err != nil || strings.Contains(path, "/static/") || strings.Contains(path, ".csv") {

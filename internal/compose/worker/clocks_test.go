@@ -23,10 +23,10 @@ import (
 	"billhook/internal/retry"
 )
 
-// fiveMinutes is how far apart the clocks of the two workers are.
+// fiveMinutes is the difference between the clocks of the two workers.
 const fiveMinutes = 5 * time.Minute
 
-// ours has a worker serve one queue, whose handler is the test's own.
+// ours configures a worker with one queue, whose handler is the test's.
 func ours(register func(*handler.Registry)) func(*worker.Config) {
 	return func(c *worker.Config) {
 		q := catalog.Queue{
@@ -44,9 +44,9 @@ func ours(register func(*handler.Registry)) func(*worker.Config) {
 	}
 }
 
-// TestWaitEndsOnceBetweenClocksFiveMinutesApart: what waits until a time is handled once, at most five
-// minutes early or late, and no attempt is lost or counted twice. An alarm that rings early finds nothing
-// due; the minute releases it.
+// TestWaitEndsOnceBetweenClocksFiveMinutesApart: a message that waits until a time is handled once, at most
+// five minutes early or late, and no attempt is lost or counted twice. An early alarm releases nothing; the
+// task of the next minute does.
 func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -57,7 +57,7 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 		"a failed attempt":   {fails: 3, wait: 90 * time.Second},
 		"a time of delivery": {attributes: []string{"deliver_at", "2026-03-02T10:10:00Z"}, wait: 10 * time.Minute},
 	} {
-		for pair := range 4 { // the worker that releases what waits, and the one that handles it
+		for pair := range 4 { // the worker that releases the message, and the one that handles it
 			t.Run(fmt.Sprint(name, pair), func(t *testing.T) {
 				t.Parallel()
 				calls := 0
@@ -110,9 +110,9 @@ func (r *recorder) At(_ context.Context, at time.Time) error {
 	return nil
 }
 
-// TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler: a quarter of a second after it is due at most. A
-// worker that drains begins nothing, and one that is given an alarm has none of its own.
-func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
+// TestAlarmOfAWorkerReleasesMessagesWithoutTheScheduler: at most a quarter of a second after they are due. A
+// draining worker releases nothing, and one with a given alarm has none of its own.
+func TestAlarmOfAWorkerReleasesMessagesWithoutTheScheduler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		broker := &shelves{}
@@ -148,7 +148,7 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 		given := &recorder{}
 		w = open(t, func(c *worker.Config) {
 			c.Alarm, c.AfterFunc = given, func(time.Duration, func()) func() {
-				t.Error("it has an alarm of its own")
+				t.Error("it has its own alarm")
 				return func() {}
 			}
 		})
@@ -157,8 +157,8 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 	})
 }
 
-// A push that Cloud Run ends is answered by nobody, and comes again although it may have been done.
-func TestCloudRunEndsNoPushThatAWorkerStillAnswers(t *testing.T) {
+// A push that Cloud Run ended would be delivered again although it may have been handled.
+func TestRequestTimeoutOfCloudRunIsLongerThanAnyPush(t *testing.T) {
 	t.Parallel()
 	var c *catalog.Catalog
 	w := open(t, func(config *worker.Config) { c = config.Catalog })

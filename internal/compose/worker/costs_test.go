@@ -30,19 +30,18 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// TestCreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own handlers: a
-// credit of a known customer is one round trip, no read, three documents. What is emitted of an order of the
-// shop costs the two documents of the outbox, and two reads and a commit that remove them when it is
-// published. It costs nothing where the queue of orders does not run.
-func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
+// TestCreditCostsByTheCacheOfItsCustomer counts on the whole worker, with the shipped handlers: a credit of a
+// known customer is one round trip, no read, three documents. An emission about an order of the shop costs
+// the two documents of the outbox, and two reads and a commit that remove them after it is published, unless
+// the queue of orders is disabled.
+func TestCreditCostsByTheCacheOfItsCustomer(t *testing.T) {
 	t.Parallel()
 	const differs = "credited_mapping_differs"
 	type row struct {
-		// mapped is what the store says of the customer, which this worker has not heard; before is the uid of an
-		// order that this worker has credited to the customer; a uid with an asterisk was looked up by the
-		// customer.
+		// mapped is the customer's uid in the store, which this worker has not read; before is the uid of an order
+		// that this worker has credited to the customer; a uid with an asterisk was looked up by the customer.
 		mapped, before, uid string
-		// shopOrder is the shop's own order that was paid. everyQueue runs, that of orders too.
+		// shopOrder is the shop's order that was paid. everyQueue: all queues are enabled, also that of orders.
 		shopOrder  string
 		everyQueue bool
 		reason     string
@@ -50,19 +49,19 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		cost []int64
 	}
 	filetest.Each(t, map[string]row{
-		"a guest's":                                  {"", "-", "", "", false, "credited", []int64{0, 1, 3}},
-		"a guest's, where every queue runs":          {"", "-", "", "", true, "credited", []int64{0, 1, 3}},
-		"of an order of the shop":                    {"", "-", "", "cart-7", true, "credited", []int64{2, 2, 7}},
-		"of an order of the shop, which runs not":    {"", "-", "", "cart-7", false, "credited", []int64{0, 1, 3}},
-		"a customer's first that names both":         {"", "-", "u1", "", false, "credited", []int64{0, 1, 4}},
-		"the next":                                   {"", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
-		"one after a guest's":                        {"", "", "u1", "", false, "credited", []int64{0, 1, 4}},
-		"whom another instance knows":                {"u1", "-", "u1", "", false, "credited", []int64{2, 2, 3}},
-		"who is known from looking":                  {"u1", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
-		"whom another instance knows as another":     {"u2", "-", "u1", "", false, differs, []int64{2, 2, 3}},
-		"who is known here as another":               {"", "u2", "u1", "", false, differs, []int64{1, 1, 3}},
-		"one whose uid was looked up":                {"u1", "-", "u1*", "", false, "credited", []int64{0, 1, 3}},
-		"a guest's, though it is known who they are": {"", "u1", "", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's":                          {"", "-", "", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's, with every queue":        {"", "-", "", "", true, "credited", []int64{0, 1, 3}},
+		"for the shop":                       {"", "-", "", "cart-7", true, "credited", []int64{2, 2, 7}},
+		"for the shop, its queue disabled":   {"", "-", "", "cart-7", false, "credited", []int64{0, 1, 3}},
+		"the first of a customer with a uid": {"", "-", "u1", "", false, "credited", []int64{0, 1, 4}},
+		"the next one":                       {"", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
+		"one after a guest's":                {"", "", "u1", "", false, "credited", []int64{0, 1, 4}},
+		"with the uid in the store":          {"u1", "-", "u1", "", false, "credited", []int64{2, 2, 3}},
+		"with the uid in both":               {"u1", "u1", "u1", "", false, "credited", []int64{0, 1, 3}},
+		"with another uid in the store":      {"u2", "-", "u1", "", false, differs, []int64{2, 2, 3}},
+		"with another uid in the cache":      {"", "u2", "u1", "", false, differs, []int64{1, 1, 3}},
+		"one whose uid was looked up":        {"u1", "-", "u1*", "", false, "credited", []int64{0, 1, 3}},
+		"a guest's, whose uid is known":      {"", "u1", "", "", false, "credited", []int64{0, 1, 3}},
 	}, func(t *testing.T, test row) {
 		broker := &shelves{}
 		w, counter := counting(t, func(c *worker.Config) {
@@ -90,7 +89,7 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 			}
 			return posted(t, w, "/push/paynow-events", paidOrder(event, customer, "411486491630370501"), attributes...)
 		}
-		pay("warm", "another", "", "") // the product is known now, and that nothing waits
+		pay("warm", "another", "", "") // then the product and the empty lanes are cached
 		if test.before != "-" {
 			pay("before", "c1", test.before, "")
 		}
@@ -103,7 +102,7 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		require.Equal(t, test.shopOrder != "" && test.everyQueue, len(emitted) == 1)
 		code, _ := pay("e1", "c1", test.uid, test.shopOrder)
 		require.Equal(t, http.StatusNoContent, code, "a duplicate")
-		require.Empty(t, broker.all(), "tells nothing")
+		require.Empty(t, broker.all(), "a duplicate emits nothing")
 		for _, m := range emitted {
 			require.Equal(t, "cart-7", m.Attributes["order_id"])
 			require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"order-e1"}`)
@@ -111,9 +110,8 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 	})
 }
 
-// TestCreditReadsAProductOnceAndAfterItsChange counts, in the worker as it is put together, what a credit
-// costs the store: one round trip and three documents, and a read for a product that is not known. Whoever
-// changes it has it forgotten.
+// TestCreditReadsAProductOnceAndAfterItsChange counts what a credit costs in the whole worker: one round trip
+// and three documents, and a read of a product that is not cached. A change of the product clears it.
 func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	t.Parallel()
 	w, counter := counting(t, nil)
@@ -128,7 +126,7 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 		}
 	}
 	change := func(method, body string) func() int {
-		return func() int { return asked(w, method, "/v1/ops/products/"+unknown, body).Code }
+		return func() int { return respond(w, method, "/v1/ops/products/"+unknown, body).Code }
 	}
 	for _, step := range []struct {
 		does string
@@ -137,12 +135,12 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 		cost []int64
 	}{
 		{
-			"the first order asks for its product, and whether any message waits", deliver(points), 200,
+			"the first order reads its product and the lanes", deliver(points), 200,
 			[]int64{2, 1, 3},
 		},
 		{"the next does not", deliver(points, points), 200, []int64{0, 1, 3}},
 		{
-			"an unknown one is asked for each time, beside the record", deliver(points, unknown), 400,
+			"an unknown product is read each time, beside the record", deliver(points, unknown), 400,
 			[]int64{2, 1, 1},
 		},
 		{
@@ -150,8 +148,8 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 			200,
 			[]int64{1, 1, 2},
 		},
-		{"then it is asked for once", deliver(points, unknown), 200, []int64{1, 1, 3}},
-		{"and known", deliver(points, unknown), 200, []int64{0, 1, 3}},
+		{"then it is read once", deliver(points, unknown), 200, []int64{1, 1, 3}},
+		{"and cached", deliver(points, unknown), 200, []int64{0, 1, 3}},
 		{"retiring it is the same", change(http.MethodDelete, `{"why":"w"}`), 200, []int64{1, 1, 2}},
 		{"and it is unknown at once", deliver(points, unknown), 200, []int64{2, 1, 1}},
 	} {
@@ -163,16 +161,15 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	require.EqualValues(t, 1500, account.Fields["balance"])
 }
 
-// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that have nothing in
-// common but their queue, type and tenant. Were there a document that both write, a busy tenant would cost
-// its neighbours.
+// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that share only queue,
+// type and tenant. A document that both write would make a busy tenant slow.
 func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	t.Parallel()
 	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
 	require.NoError(t, err)
 	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)
-	var keys []store.Key // those written since they were asked for last
+	var keys []store.Key // those written since they were last returned
 	w := open(t, func(c *worker.Config) {
 		c.Store = &storetest.Faults{
 			Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
@@ -216,7 +213,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 			}, 400, 1,
 		},
 		"failing events": {events, paynow("order.refunded", order), 200, 3},
-		"subscriptions and what they emit": {
+		"subscriptions with emissions": {
 			events, paynow("subscription.renewed", func(id string) contract.PaymentData {
 				return contract.PaymentData{
 					Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id},
@@ -224,10 +221,10 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 			}), 200, 4,
 		},
 		"leased events": {updates, func(id string) contract.Body {
-			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
+			return ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
 		}, 200, 2},
 	} {
-		// One after the other: what a commit wrote must be known to be this event's.
+		// One after the other, so that each write belongs to a known event.
 		deliver := func(id string) []store.Key {
 			keys = nil
 			code, reason := posted(t, w, test.path, test.body(id))
@@ -242,7 +239,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	}
 }
 
-// inProcess makes a handler a server without a network, so that time in a bubble passes.
+// inProcess calls a handler without a network, so that time in a bubble passes.
 type inProcess http.HandlerFunc
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -285,7 +282,7 @@ func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // waits is the longest wait of the events of a queue beside another queue, which gets so many events for each
-// of the first one's and posts them to a sick target.
+// of the first one's and posts them to a failing target.
 func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	t.Helper()
 	const events, every = 100, 20 * time.Millisecond
@@ -327,7 +324,7 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	})
 	t.Cleanup(func() { w.Drain(); require.NoError(t, simulator.Close()) })
 	send := func(topic, id string) {
-		data, err := asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)
+		data, err := ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)
 		require.NoError(t, err)
 		_, err = simulator.Publish(t.Context(), topic,
 			contract.Message{Data: data, OrderingKey: "subscription-" + id, Attributes: map[string]string{
@@ -355,8 +352,8 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	return worst
 }
 
-// TestQueueThatIsFloodedOrHangsCostsAnotherNothing runs both in the time of a bubble, in which work takes no
-// time: what one queue adds to another's waits is what it holds of what they share. The one has two slots.
+// TestQueueThatIsFloodedOrHangsCostsAnotherNothing runs both queues in the time of a bubble, in which work
+// takes no time: a queue can only add to another's waits by what they share. The first has two slots.
 func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]time.Duration{
@@ -370,14 +367,14 @@ func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
 	})
 }
 
-func TestABurstAndAStallOfTheStoreAreWaitedOut(t *testing.T) {
+func TestWaitsRecoverAfterABurstOrAStallOfTheStore(t *testing.T) {
 	t.Parallel()
 	const soon = 100 * time.Millisecond
 	type load = workertest.Load
 	type row struct {
 		load
 		from int           // the second
-		most time.Duration // the p99 of all that come from then on
+		most time.Duration // the p99 of all events from then on
 	}
 	filetest.Each(t, map[string]row{
 		"a burst":        {load{PerSecond: 490, Burst: 1000, Seconds: 4}, 2, 600 * time.Millisecond},

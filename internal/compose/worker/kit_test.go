@@ -28,10 +28,10 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// morning is when tests begin, and when messages are published whose time does not matter.
+// morning is the start of tests, and the publish time of messages whose time does not matter.
 var morning = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// clock is one that a test sets on; workers may look at it meanwhile.
+// clock is advanced by a test, while workers may read it.
 type clock struct{ atomic.Int64 }
 
 func newClock(at time.Time) *clock {
@@ -53,7 +53,7 @@ type published struct {
 
 var errNotGranted = errors.New("permission denied")
 
-// shelves is a broker that keeps what is published until somebody takes it.
+// shelves is a broker that keeps published messages until they are taken.
 type shelves struct {
 	// granted are the topics that may be published to; nil: all.
 	granted []string
@@ -94,7 +94,7 @@ type anyone struct{ err error }
 
 func (a anyone) Verify(context.Context, string) error { return a.err }
 
-// postedTo are the targets of a catalog, all of them at one place.
+// postedTo are the targets of a catalog, all of them at one URL.
 func postedTo(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
 	t.Helper()
 	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
@@ -138,7 +138,7 @@ func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, coun
 	}), counter
 }
 
-// spent are the reads and the commits of what is done, and the documents that these have written.
+// spent counts the reads, the commits and the written documents of an action.
 func spent(counter *storetest.Counter, do func()) []int64 {
 	reads, commits, documents := counter.Gets.Load()+counter.Queries.Load(), counter.Commits.Load(),
 		counter.Written.Load()
@@ -201,7 +201,7 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 	})
 }
 
-func asked(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
+func respond(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	r.Header.Set("Content-Type", "application/json")
@@ -212,13 +212,13 @@ func asked(w http.Handler, method, path, body string) *httptest.ResponseRecorder
 }
 
 func answered(t require.TestingT, w http.Handler, path string, into any) {
-	answer := asked(w, http.MethodGet, path, "")
+	answer := respond(w, http.MethodGet, path, "")
 	require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
 }
 
 func post(t require.TestingT, w http.Handler, want int, path, body string, into any) {
-	answer := asked(w, http.MethodPost, path, body)
+	answer := respond(w, http.MethodPost, path, body)
 	require.Equal(t, want, answer.Code, "%s: %s", path, answer.Body)
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into))
 }

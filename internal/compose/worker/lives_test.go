@@ -23,7 +23,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// cost is what the database is charged with. Expired is what TTL removes in the end.
+// cost is what the database charges for. Expired are the documents that TTL removes in the end.
 type cost struct {
 	Reads, Written, Removed, Expired int64
 }
@@ -34,7 +34,7 @@ func (c cost) less(other cost) cost {
 	}
 }
 
-// meter counts all that a store is charged with.
+// meter counts all that a store is charged for.
 type meter struct {
 	storetest.Counter
 
@@ -67,8 +67,8 @@ func (m *meter) spent() cost {
 	return cost{m.Reads.Load(), m.Written.Load() - m.removed, m.removed, int64(len(m.expiring))}
 }
 
-// life is a kind of event: its queue, its type, the type of the event that comes before it, "itself" for a
-// duplicate, and the reason that the answer gives.
+// life is a kind of event: its queue, its type, the type of the event before it, "itself" for a duplicate,
+// and the reason of the answer.
 type life struct{ queue, eventType, before, reason string }
 
 var lives = map[string]life{
@@ -89,10 +89,9 @@ var lives = map[string]life{
 	"a message of a queue without records": {"analytics-track", "analytics.event", "", ""},
 }
 
-// TestTheWholeLifeOfEachKindOfEventIsCounted pushes events of each kind to the whole worker, which publishes
-// what they emit, seals what they have entered in the books, verifies these, and counts what TTL removes of
-// them in the end.
-func TestTheWholeLifeOfEachKindOfEventIsCounted(t *testing.T) {
+// TestCostsOfEachKindOfEventAreCounted pushes events of each kind to the whole worker, which publishes their
+// emissions, seals and verifies their entries in the books, and counts the documents that TTL removes.
+func TestCostsOfEachKindOfEventAreCounted(t *testing.T) {
 	t.Parallel()
 	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
 	require.NoError(t, err)
@@ -127,7 +126,8 @@ func lived(t *testing.T, of life, url string) string {
 		c.Store, c.Targets = counted, postedTo(t, c.Catalog, url)
 		c.Now = func() time.Time { return now }
 		for i := range c.Catalog.Queues {
-			c.Catalog.Queues[i].Batch.Wait = time.Millisecond // no other event comes that a batch could wait for
+			// no other event is delivered that a batch could wait for
+			c.Catalog.Queues[i].Batch.Wait = time.Millisecond
 		}
 		c.Mirror(copies, "one")
 	})
@@ -148,7 +148,7 @@ func lived(t *testing.T, of life, url string) string {
 		seal()
 	}
 	prepare("warm", 20)
-	// what is remembered is known now, and each shard has entries
+	// the caches are filled now, and each shard has entries
 	push(t, w, of, of.eventType, "warm", 20, false)
 	seal()
 	idle := costs(seal)
@@ -178,7 +178,7 @@ func lived(t *testing.T, of life, url string) string {
 	return strings.Join(row, " | ")
 }
 
-// push pushes n events of a type, those that come before others or the others.
+// push pushes n events of a type: those before others, or the others.
 func push(t *testing.T, w *worker.Worker, of life, eventType, prefix string, n int, first bool) {
 	t.Helper()
 	c := catalogtest.Shipped()

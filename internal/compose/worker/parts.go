@@ -27,8 +27,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Check reports what a worker of the pool, or of all pools, refuses of a catalog, whatever its addresses and
-// secrets.
+// Check reports the mistakes of a catalog for which a worker of the pool, or of all pools, refuses it, except
+// those of addresses and secrets.
 func Check(c *catalog.Catalog, pool string) error {
 	unread := struct{ store.Store }{}
 	config := Config{Catalog: c, Targets: uncalled(c), Store: unread, Now: time.Now}
@@ -37,14 +37,14 @@ func Check(c *catalog.Catalog, pool string) error {
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
-// Mistakes are those of loading a catalog, and then what a worker refuses of it, except on lines that have a
-// mistake already. Without contracts a worker refuses everything.
+// Mistakes are those of loading a catalog, and then those of Check, except on lines that have a mistake
+// already. Without contracts a worker refuses everything.
 func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
 	known := catalog.Mistakes(loading)
 	if c.Contracts == nil {
 		return known
 	}
-	named := *c // an entry without an id has its mistake already
+	named := *c // an entry without an id is a mistake of loading
 	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
 	return append(known, slices.DeleteFunc(catalog.Mistakes(Check(&named, "")), func(m *catalog.Mistake) bool {
 		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
@@ -102,15 +102,15 @@ func uncalled(c *catalog.Catalog) delivery.Targets {
 	return targets
 }
 
-// apart is the configuration of a worker that delivers nothing: it has all queues, publishes no message, and
-// has no target's address or secret.
+// apart is the configuration of a worker that delivers nothing: it has all queues, publishes nothing, and has
+// neither addresses nor secrets of targets.
 func (c Config) apart() Config {
 	c.Pool, c.Publisher, c.Targets = "", unpublished{}, uncalled(c.Catalog)
 	c.Backlogs, c.Alarm, c.AfterFunc = nil, byTheMinute{}, nil
 	return c
 }
 
-// trial returns this worker with other files of its catalog, on a store that takes no writes.
+// trial returns this worker with other files of its catalog, on a store that refuses writes.
 func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	if len(files) > 0 {
 		replaced, err := c.Catalog.With(files)
@@ -191,16 +191,16 @@ type gateway struct {
 	path   string
 }
 
-// Do posts an order. Some gateways mean "I have that" by 409, and others "this contradicts what I have", so
-// the gateway is asked which.
+// Do posts an order. By 409 some gateways mean that they have the order, and others that they have a
+// different one, so it is reconciled.
 func (g gateway) Do(ctx context.Context, key string, order []byte) ([]byte, error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodPost, Path: g.path, ID: key, Body: order, MaxAnswer: payments.MaxAnswer,
 	})
 	if answer.Status == http.StatusConflict {
-		known, ok, asked := g.Reconcile(ctx, key)
-		if asked != nil || ok {
-			return known, asked
+		known, ok, failed := g.Reconcile(ctx, key)
+		if failed != nil || ok {
+			return known, failed
 		}
 	}
 	return answer.Body, err
@@ -211,7 +211,7 @@ func (g gateway) Request(key string, order []byte) handler.Call {
 	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: key, Body: order}
 }
 
-// Reconcile asks for the order of a key. 404 alone says that there is none.
+// Reconcile reads the order of a key. 404 alone means that there is none.
 func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer,
@@ -221,7 +221,7 @@ func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known 
 	case answer.Status == http.StatusNotFound:
 		return nil, false, nil
 	case err != nil && retry.Decide(err).Class.Terminal():
-		// The question was refused, not the order, whose outcome is unknown.
+		// The read was refused, not the order, whose outcome is unknown.
 		return nil, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	case err != nil:
 		return nil, false, err

@@ -27,12 +27,12 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// One document of each collection that people list is damaged.
+// One document of each listed collection is damaged.
 func TestDamagedDocumentStopsNoList(t *testing.T) {
 	t.Parallel()
 	type fields = map[string]any
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	const first, number = "9", int64(7) // an id that sorts before letters, and no text
+	const first, number = "9", int64(7) // an id that sorts before letters, and a number in place of a text
 	tenant := sha256.Sum256([]byte("default"))
 	shard := dedupe.Shard("orders-process", "default", "e1")
 	for collection, test := range map[string]struct {
@@ -79,7 +79,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 			})
 			storetest.Put(t, db, store.Create(store.Key{Collection: collection, ID: test.id}, test.fields))
 			for _, path := range strings.Fields(test.paths) {
-				answer := asked(w, http.MethodGet, path, "")
+				answer := respond(w, http.MethodGet, path, "")
 				require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
 				said := answer.Header().Get(api.HeaderSkipped)
 				if strings.HasPrefix(path, "/ops/") {
@@ -98,9 +98,9 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 	}
 }
 
-// TestMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message
-// that can be read and without one, and runs the task that publishes it.
-func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
+// TestUnreadableEntryOfALaneBecomesADeadLetter damages an entry of each kind of lane, with a readable message
+// and without one, and runs the task that publishes it.
+func TestUnreadableEntryOfALaneBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	now := morning
 	for kind, does := range map[lane.Kind]string{lane.Outbox: "relay-outbox", lane.Delayed: "release-delayed"} {
@@ -144,7 +144,8 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 					storetest.Put(t, db, writes...)
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
-				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"], "the key goes on")
+				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"],
+					"the next one is published")
 				var listed console.List[deadletter.Item]
 				queue := "orders-process"
 				if kind == lane.Outbox && name == "all is lost" {
@@ -166,13 +167,13 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 	}
 }
 
-func asks(id, action string, payload contract.Payload) contract.Body {
+func ordered(id, action string, payload contract.Payload) contract.Body {
 	return contract.Of(&contract.Envelope{
 		ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: payload,
 	})
 }
 
-// One status decides each: what is asked of the gateway, and what its answers are taken for.
+// The status of the gateway's answers decides whether it is reconciled, and the outcome.
 func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 	t.Parallel()
 	const succeeded = `{"payment_id":"pay-1","subscription_id":"s-1","status":"succeeded"}`
@@ -188,30 +189,30 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 	}{
 		"it has the order already":   {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
 		"it has the payment already": {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid},
-		"it contradicts":             {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
-		"it contradicts, and cannot be asked": {
+		"it has another order":       {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
+		"it has another order, and reconciling fails": {
 			answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405",
 		},
 		"it refuses": {answer{422, succeeded}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_422"},
-		"it refuses, and yet has done it": {
+		"it refuses, and has the order": {
 			answer{422, ""}, answer{200, succeeded}, dedupe.Completed, "refunded",
 		},
-		"it refuses, and the question too": {
+		"it refuses, and reconciling too": {
 			answer{422, ""}, answer{403, ""}, dedupe.Failed, "callee_unauthorized_403",
 		},
 		"it fails": {answer{500, succeeded}, answer{404, ""}, dedupe.Failed, "callee_failed_500"},
-		"it says more than anybody reads": {
+		"its answer is too long": {
 			answer{200, succeeded + strings.Repeat(" ", payments.MaxAnswer)},
 			answer{404, ""},
 			dedupe.Failed,
 			"callee_answer_too_long",
 		},
 		"it declines":     {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
-		"it says nothing": {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
-		"it sends the order somewhere else": {
+		"an empty answer": {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
+		"it redirects": {
 			answer{307, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_redirects_307",
 		},
-		"it refuses, and the question redirects": {
+		"it refuses, and reconciling redirects": {
 			answer{422, ""}, answer{302, ""}, dedupe.Failed, "callee_unclear_302",
 		},
 	} {
@@ -232,12 +233,12 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 				c.Now, c.Targets = func() time.Time { return morning }, postedTo(t, c.Catalog, server.URL)
 			})
 			p := filetest.Must(worker.New(c))(t)
-			name, ask := "refunds.initiate", asks("r-1", "refund", contract.Payload{PaymentID: "pay-1"})
+			name, body := "refunds.initiate", ordered("r-1", "refund", contract.Payload{PaymentID: "pay-1"})
 			if strings.HasPrefix(test.says, payments.Paid) {
-				name, ask = "payments.initiate", asks("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})
+				name, body = "payments.initiate", ordered("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})
 			}
 			q, _ := c.Catalog.HandledBy(name)
-			posted(t, p, q.PushPath(), ask)
+			posted(t, p, q.PushPath(), body)
 			doc := storetest.Get(t, c.Store, dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1"))
 			record := filetest.Must(dedupe.FromDocument(doc))(t)
 			require.Equal(t, test.status, record.Status)

@@ -41,7 +41,7 @@ var tenantsOwn = []string{
 	dedupe.Collection, lane.Delayed.Entries(), audit.Collection,
 }
 
-// house is a worker that runs every app, with what people change beside it.
+// house is a worker that runs every app, with changes by people.
 type house struct {
 	t        *testing.T
 	clock    *clock
@@ -57,15 +57,15 @@ type house struct {
 	nth map[string]int
 }
 
-// TestNoTenantNoticesAnother runs events of every app, and what people change, for two tenants that use
-// the same ids. Each tenant must have the documents that it has where it is alone.
+// TestNoTenantNoticesAnother runs events of every app, and changes by people, for two tenants that use the
+// same ids. Each tenant must have the documents that it would have alone.
 func TestNoTenantNoticesAnother(t *testing.T) {
 	t.Parallel()
-	echo := httptest.NewServer(&heard{})
+	echo := httptest.NewServer(&services{})
 	t.Cleanup(echo.Close)
 	base := config(t, nil)
 	base.Targets = postedTo(t, base.Catalog, echo.URL)
-	for i := range base.Catalog.Queues { // chance, and a budget that all share, would part the houses
+	for i := range base.Catalog.Queues { // randomness, and a budget that all share, would make the houses differ
 		q := &base.Catalog.Queues[i]
 		q.Backoff.Jitter, q.NackBudget = 0, 0
 		for name, h := range q.Handlers {
@@ -132,7 +132,7 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 	}
 }
 
-// as is the house with ids of a tenant's own for its next step.
+// as is the house with the tenant's own ids for its next step.
 func (h *house) as(tenant string) *house {
 	h.nth[tenant]++
 	id := func() string { return fmt.Sprintf("%s-%d", tenant, h.nth[tenant]) }
@@ -140,7 +140,7 @@ func (h *house) as(tenant string) *house {
 	return h
 }
 
-// push delivers a message of a tenant, and what follows from it.
+// push delivers a message of a tenant, and the messages that it causes.
 func (h *house) push(queue string, m contract.Message) string {
 	return fmt.Sprint(pushed(h.t, h.worker, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID],
 		h.clock.Now(), m))
@@ -152,11 +152,11 @@ func (p published) sorts() string {
 	return m.Attributes[contract.AttrTenant] + " " + m.OrderingKey + " " + m.Attributes[contract.AttrEventID]
 }
 
-// settle delivers what was published to queues of the model, until nothing more is.
+// settle delivers the messages to queues of the model, until no more are published.
 func (h *house) settle() {
 	for range 20 {
 		taken := h.broker.all()
-		// Messages of several keys are published side by side, and so are those of one that were due together.
+		// Messages of several keys are published concurrently, and so are those of one key that were due together.
 		slices.SortFunc(taken, func(a, b published) int {
 			return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.sorts(), b.sorts()))
 		})
@@ -179,7 +179,7 @@ func (h *house) documents(t *rapid.T, tenant string) map[string]map[string]any {
 			require.Contains(t, []string{dedupe.DefaultTenant, "acme"}, of, "%s is nobody's", doc.Key)
 			if of == tenant {
 				delete(doc.Fields, "lease_token")
-				delete(doc.Fields, ledger.FieldCommitted) // by the database's clock, which is nobody's
+				delete(doc.Fields, ledger.FieldCommitted) // a time of the database
 				all[doc.Key.String()] = doc.Fields
 			}
 		}
@@ -187,10 +187,10 @@ func (h *house) documents(t *rapid.T, tenant string) map[string]map[string]any {
 	return all
 }
 
-// deed is a step, for a tenant in a house, and what was answered.
+// deed is a step of a tenant in a house, and returns its answer.
 type deed func(h *house, tenant string) string
 
-// drawEvent draws an event of any app: of few ids, so that events meet.
+// drawEvent draws an event of any app, with few ids, so that events share them.
 func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	one := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
 	id, order, product := "e"+one("event", "1", "2", "3", "4", "5", "6"), one("order", "o1", "o2"),
@@ -268,7 +268,7 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	}
 }
 
-// drawChange draws what a person changes: the worth of a product, the stock, or a customer's link.
+// drawChange draws a change by a person: the points of a product, the stock, or a customer's link.
 func drawChange(t *rapid.T) deed {
 	what := rapid.SampledFrom([]string{"worth", "stock", "link"}).Draw(t, "what")
 	product, n := rapid.SampledFrom([]string{"cap", "hat"}).Draw(t, "product"),

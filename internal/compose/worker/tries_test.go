@@ -33,14 +33,14 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// heard is what an HTTP service was asked.
-type heard struct {
+// services are the targets of a worker, with the requests that they received.
+type services struct {
 	mu  sync.Mutex
 	all []handler.Call
 }
 
-// ServeHTTP answers as any of the targets does that has done what it was asked.
-func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers as each target does after it has applied the request.
+func (h *services) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,19 +71,19 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"items": []any{did}})
 }
 
-// bench is a worker of the shipped catalog with all that it can reach.
+// bench is a worker of the shipped catalog with its broker and services.
 type bench struct {
 	http.Handler
 	catalog  *catalog.Catalog
 	store    *storetest.Counter
-	services *heard
+	services *services
 	broker   *shelves
 	log      *bytes.Buffer
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{services: &heard{}, broker: &shelves{}, log: &bytes.Buffer{}}
+	b := &bench{services: &services{}, broker: &shelves{}, log: &bytes.Buffer{}}
 	server := httptest.NewServer(b.services)
 	t.Cleanup(server.Close)
 	b.Handler = open(t, func(c *worker.Config) {
@@ -100,23 +100,23 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// try tries a message, and requires that nothing came of it.
-func (b *bench) try(t *testing.T, asked events.Try) dryrun.Trial {
+// try tries a message, and requires that nothing was written, called or published.
+func (b *bench) try(t *testing.T, request events.Try) dryrun.Trial {
 	t.Helper()
 	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.taken)
-	question := filetest.Must(json.Marshal(asked))(t)
+	question := filetest.Must(json.Marshal(request))(t)
 	var trial dryrun.Trial
 	post(t, b, http.StatusOK, "/v1/ops/events/try", string(question), &trial)
 	require.Equal(t, commits, b.store.Commits.Load(), "nothing is written")
-	require.Len(t, b.services.all, calls, "nobody is called")
+	require.Len(t, b.services.all, calls, "no service is called")
 	require.Len(t, b.broker.taken, published, "nothing is published")
 	return trial
 }
 
-// answer is what a worker answers a delivery with.
+// answer is a worker's answer to a delivery.
 type answer struct{ Outcome, Reason string }
 
-// deliver pushes a message, and returns what the worker answers.
+// deliver pushes a message, and returns the worker's answer.
 func (b *bench) deliver(t *testing.T, queue string, m *events.Message) answer {
 	t.Helper()
 	code, outcome, reason := pushed(t, b, "/push/"+queue, "17", morning,
@@ -141,8 +141,7 @@ func typeOf(c *catalog.Catalog, q catalog.Queue, entry string) string {
 	return strings.NewReplacer("*", "some", "#", "some").Replace(entry)
 }
 
-// messageOf is a message of an event type, with what is declared of it. All of them are about the same
-// things.
+// messageOf is a message of an event type, with its declared members. All messages are about the same ids.
 func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *events.Message {
 	t.Helper()
 	data := filetest.Must(samples.Message(c, q, eventType, "1", morning))(t)
@@ -154,9 +153,9 @@ func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id 
 	return &events.Message{Data: data, Attributes: q.Addressed(attributes.Map()), OrderingKey: key}
 }
 
-// TestTrialDoesNothingAndSaysWhatADeliveryDoes: of each type of each queue that runs. So no handler writes,
-// publishes or calls while it is tried.
-func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
+// TestTrialDoesNothingAndShowsTheEffectsOfADelivery: for each event type of each enabled queue. So no handler
+// writes, publishes or calls while it is tried.
+func TestTrialDoesNothingAndShowsTheEffectsOfADelivery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tried := map[string]bool{}
@@ -221,7 +220,7 @@ func bodyText(value []byte) string {
 	return string(value)
 }
 
-// written requires that the documents are as a trial had them.
+// written requires that the documents are those that a trial showed.
 func (b *bench) written(t *testing.T, about string, changes []dryrun.Change) {
 	t.Helper()
 	for _, c := range changes {
@@ -232,14 +231,14 @@ func (b *bench) written(t *testing.T, about string, changes []dryrun.Change) {
 			continue
 		}
 		require.NoError(t, err, "%s: %s", about, c.Key)
-		delete(doc.Fields, ledger.FieldCommitted) // no trial knows the database's time
+		delete(doc.Fields, ledger.FieldCommitted) // a trial does not know the time of the commit
 		fields := filetest.Must(json.Marshal(doc.Fields))(t)
 		after := filetest.Must(json.Marshal(c.After))(t)
 		require.JSONEq(t, string(fields), string(after), "%s: %s", about, c.Key)
 	}
 }
 
-// emitted requires that what was published is what a trial had, and what is due later waits.
+// emitted requires that the published messages are those that a trial showed, and that later ones wait.
 func emitted(t *testing.T, about string, would []dryrun.Emission, were []published) {
 	t.Helper()
 	var expected, got []string
@@ -254,10 +253,10 @@ func emitted(t *testing.T, about string, would []dryrun.Emission, were []publish
 	require.ElementsMatch(t, got, expected, about)
 }
 
-// TestTrialSaysWhatTheWorkerWouldMeet: an order that was credited before by another event, another payload
-// under the id, an event without a handler, a body without its attributes, and a leased handler of a main,
-// which is not run.
-func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
+// TestTrialShowsTheOutcomeOfADelivery: for an order that was credited before by another event, another
+// payload under the id, an event without a handler, a body without its attributes, and a leased handler of a
+// main, which is not run.
+func TestTrialShowsTheOutcomeOfADelivery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	q, ok := b.catalog.Queue("paynow-events")
@@ -281,10 +280,10 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	for _, m := range []*events.Message{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
 		trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
 		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries},
-			"the handler is asked again")
+			"the handler is called again")
 		require.Empty(t, trial.Writes)
 	}
-	own := &bench{services: &heard{}, broker: &shelves{}}
+	own := &bench{services: &services{}, broker: &shelves{}}
 	own.Handler = open(t, func(c *worker.Config) {
 		ours(func(r *handler.Registry) {
 			r.Leased("ours",

@@ -1,5 +1,5 @@
 // Package worker assembles the push worker from the store, the publisher and the clock of the mains. It
-// decides nothing itself.
+// decides nothing.
 package worker
 
 import (
@@ -76,7 +76,7 @@ type Config struct {
 	Access        access.Access
 	// Backlogs counts the messages in the broker; nil: it cannot.
 	Backlogs backlog.Counter
-	// Broker is asked for its messages at any time; nil: people see the last count.
+	// Broker counts its messages for pages; nil: people see the last count.
 	Broker backlog.Counter
 	// Instance names this process in logs and attempts; empty: a random name.
 	Instance string
@@ -94,7 +94,7 @@ type Config struct {
 	Now         func() time.Time
 	// SealLag is how long a commit may take after its time was read.
 	SealLag time.Duration
-	// Alarm releases delayed messages on time; nil: the worker does by AfterFunc, or else the scheduler.
+	// Alarm releases delayed messages on time; nil: the worker does so by AfterFunc, or else the scheduler.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints allows third parties' endpoints at any address, for development.
@@ -162,7 +162,7 @@ func (w *Worker) LookOnce(ctx context.Context) {
 		}
 		for _, query := range filters {
 			in := console.Input{Path: path, Query: query, Now: time.Now()}
-			_, _ = o.Call(ctx, audit.Author{}, in) // there is no such thing
+			_, _ = o.Call(ctx, audit.Author{}, in) // the ids are unknown
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (w *Worker) Drain() {
 	}
 }
 
-// byTheMinute leaves delayed messages to the scheduler.
+// byTheMinute leaves the release of delayed messages to the scheduler.
 type byTheMinute struct{}
 
 func (byTheMinute) At(context.Context, time.Time) error { return nil }
@@ -207,7 +207,7 @@ func (c Config) register(registry *handler.Registry, w *Worker) {
 	c.Targets.Register(registry, c.Catalog, c.Pool, after)
 }
 
-// delivering assembles what delivers messages, without operations. It reports all mistakes of the catalog.
+// delivering assembles the delivery of messages, without operations. It reports all mistakes of the catalog.
 func (c Config) delivering() (*Worker, error) {
 	self := rates.Service{
 		Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version,
@@ -318,14 +318,14 @@ func (c Config) apps(w *Worker) operations.Apps {
 	listed, now, newID := w.upkeep.Store, c.Now, uuid.NewString
 	operator := &bulk.Operator{Store: listed, Catalog: c.Catalog, Now: now, NewID: newID, Wait: wait}
 	reverter := &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: now, NewID: newID}
-	if c.Serves != ServesPeople { // which may publish, and does it for people
+	if c.Serves != ServesPeople { // it may publish, and does so for people
 		operator.Relay = func(ctx context.Context, lane string) error {
 			_, err := w.relay.Lane(ctx, lane)
 			return err
 		}
 		reverter.Committed = func(ctx context.Context, lanes []string) {
 			for _, id := range lanes {
-				_ = operator.Relay(ctx, id) // what is left is published by the task
+				_ = operator.Relay(ctx, id) // the task publishes the rest
 			}
 		}
 	}

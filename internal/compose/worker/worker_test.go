@@ -26,16 +26,16 @@ import (
 	"billhook/internal/platform/store"
 )
 
-func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
+func TestInvalidConfigurationOfAWorkerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*worker.Config)
 		want   []string
 	}{
-		"a pool that no queue is in": {
+		"a pool without queues": {
 			func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"},
 		},
-		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
+		"a catalog with unregistered handlers": {func(c *worker.Config) {
 			c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 				{
 					ID: "orders", Enabled: true, Contract: contract.PaymentV1,
@@ -47,7 +47,7 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
 			"queue mails: contract message.v2 is not a body format that is known",
 		}},
-		"a catalog that does not list whom a handler tells": {func(c *worker.Config) {
+		"a catalog that does not list the emissions of a handler": {func(c *worker.Config) {
 			q, ok := c.Catalog.HandledBy("subscriptions.record")
 			require.True(t, ok)
 			q.Handlers["trial.canceled"] = catalog.Handler{Name: "subscriptions.record"}
@@ -59,7 +59,7 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 				`catalog lists []`,
 			`event type order.refunded: points.reverse emits to [], and the catalog lists ["fis-domain-events"]`,
 		}},
-		"a catalog that delivers to endpoints and does not say how": {
+		"a catalog that delivers to endpoints without a target for them": {
 			func(c *worker.Config) { c.Catalog.Endpoints = catalog.Endpoints{} }, []string{
 				"targets.yaml: endpoints: is missing, and a queue delivers to them",
 			},
@@ -80,10 +80,10 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			c.Queues[i].Enabled = false
 		}
 	}
-	require.NoError(t, worker.Check(c, ""), "where none delivers to endpoints, nothing is needed")
+	require.NoError(t, worker.Check(c, ""), "without deliveries to endpoints none is needed")
 }
 
-// crooked is a store that panics with somebody's address when the endpoints are listed.
+// crooked is a store that panics with an address when the endpoints are listed.
 type crooked struct{ store.Store }
 
 func (c crooked) Query(ctx context.Context, query store.Query) (store.Page, error) {
@@ -93,8 +93,8 @@ func (c crooked) Query(ctx context.Context, query store.Query) (store.Page, erro
 	return c.Store.Query(ctx, query)
 }
 
-// TestWorkerServesWhatItShould: also a handler of its main's own, and a panic, whose value is not logged.
-func TestWorkerServesWhatItShould(t *testing.T) {
+// TestWorkerServesItsRoutes: also with a handler of its main, and with a panic, whose value is not logged.
+func TestWorkerServesItsRoutes(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	w := open(t, func(c *worker.Config) {
@@ -111,7 +111,8 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 			})
 		}
 	})
-	require.NoError(t, w.Alarm.At(t.Context(), morning), "an alarm is left to the minute")
+	require.NoError(t, w.Alarm.At(t.Context(), morning),
+		"without an alarm the task of the next minute releases messages")
 	w.Start()
 	defer w.Close()
 	require.Contains(t, log.String(),
@@ -125,7 +126,7 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 			"GET /v1/ops/endpoints": {500, 500},
 		} {
 			method, path, _ := strings.Cut(request, " ")
-			require.Equal(t, want[map[bool]int{true: 1}[drained]], asked(w, method, path, "").Code, request)
+			require.Equal(t, want[map[bool]int{true: 1}[drained]], respond(w, method, path, "").Code, request)
 		}
 		w.Drain()
 	}
@@ -133,8 +134,8 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 	require.NotContains(t, log.String(), "ilse")
 }
 
-// TestOnlyPubSubAndTheSchedulerPushAndCallTasks: a token is asked of both. Beside an emulator none is: what
-// keeps the pages out that a developer has open is that a browser says that it is one.
+// TestOnlyPubSubAndTheSchedulerPushAndCallTasks: both need a token. Beside an emulator, which has none, the
+// headers that browsers add keep out the open pages of a developer.
 func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/push/paynow-events", "/push/dead-letters/paynow-events", tasks.Path}
@@ -144,10 +145,10 @@ func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	closed, browsed := open(t, func(c *worker.Config) { c.Authenticator = anyone{auth.ErrInvalid} }),
 		open(t, nil)
 	for _, path := range paths {
-		require.Equal(t, http.StatusUnauthorized, asked(closed, http.MethodPost, path, "").Code, path)
+		require.Equal(t, http.StatusUnauthorized, respond(closed, http.MethodPost, path, "").Code, path)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(`{}`))
 		r.RemoteAddr, r.Host = "127.0.0.1:1", "rebound.example:8081"
-		r.Header.Set("Origin", "http://rebound.example:8081") // a page whose name leads here
+		r.Header.Set("Origin", "http://rebound.example:8081") // a page whose own name resolves to this server
 		answer := httptest.NewRecorder()
 		browsed.ServeHTTP(answer, r)
 		require.Equal(t, http.StatusForbidden, answer.Code)
@@ -170,12 +171,12 @@ func TestWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
 			if q.Enabled && q.Pool == pool {
 				want = http.StatusBadRequest // served: an empty body is no push
 			}
-			require.Equal(t, want, asked(w, http.MethodPost, q.PushPath(), "").Code, "%s in pool %s", q.ID, pool)
+			require.Equal(t, want, respond(w, http.MethodPost, q.PushPath(), "").Code, "%s in pool %s", q.ID, pool)
 		}
 	}
 }
 
-func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
+func TestEachContractIsShownWithAValidExample(t *testing.T) {
 	t.Parallel()
 	c := config(t, nil)
 	w := filetest.Must(worker.New(c))(t)
@@ -208,9 +209,9 @@ func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
 	}
 }
 
-// TestWorkerPublishesWithTheGrantsOfTerraform runs the queues as two pools, each worker with the grants that
-// Terraform gives it: sales what its handlers emit and its dead letters, and news, which runs the tasks,
-// every queue and its own dead letters.
+// TestWorkerPublishesWithTheGrantsOfTerraform runs the queues as two pools, each worker with the grants of
+// Terraform: sales may publish its emissions and dead letters; renewals, which runs the tasks, to every
+// queue, and its own dead letters.
 func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	t.Parallel()
 	now := morning
@@ -218,7 +219,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	events, _ := base.Catalog.HandledBy("points.credit")
 	updates, _ := base.Catalog.EmitsTo("subscriptions.record")
 	for i, q := range base.Catalog.Queues {
-		base.Catalog.Queues[i].Pool = map[string]string{events.ID: "sales", updates.ID: "news"}[q.ID]
+		base.Catalog.Queues[i].Pool = map[string]string{events.ID: "sales", updates.ID: "renewals"}[q.ID]
 	}
 	start := func(pool string, topics ...string) (http.Handler, *shelves) {
 		c, broker := base, &shelves{granted: topics}
@@ -227,7 +228,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		return w, broker
 	}
 	sales, salesBroker := start("sales", updates.Topic(), events.DeadLetter.Topic)
-	news, newsBroker := start("news", events.Topic(), updates.Topic(), updates.DeadLetter.Topic)
+	renewals, renewalsBroker := start("renewals", events.Topic(), updates.Topic(), updates.DeadLetter.Topic)
 	did := func(b *shelves, taken, refused []string) {
 		t.Helper()
 		got := filetest.Map(b.all(), func(p published) string { return p.topic })
@@ -240,7 +241,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		require.Equal(t, want, code, reason)
 	}
 
-	// What a handler emits, and a dead letter here and there.
+	// An emission, and a dead letter of each pool.
 	push(200, sales, events.PushPath(), contract.Of(&contract.Payment{
 		EventID: "renewed", EventType: contract.SubscriptionRenewed, Timestamp: "2026-03-02T10:15:00Z",
 		Data: contract.PaymentData{
@@ -251,12 +252,11 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	order := paidOrder("paid", "customer", "999999999999999999")
 	push(400, sales, events.PushPath(), order)
 	did(salesBroker, []string{events.DeadLetter.Topic}, nil)
-	push(200, news, updates.PushPath(), asks("update", "no such action",
+	push(200, renewals, updates.PushPath(), ordered("update", "no such action",
 		contract.Payload{SubscriptionID: "subscription"}))
-	did(newsBroker, []string{updates.DeadLetter.Topic}, nil)
+	did(renewalsBroker, []string{updates.DeadLetter.Topic}, nil)
 
-	// A replay through the worker that runs the tasks publishes at once. Through another it is written down, and
-	// its publishing left to the task.
+	// A replay through the worker that runs the tasks publishes at once. Through another the task publishes it.
 	replay := func(through http.Handler, id string, becomes bulk.Progress) (op bulk.Operation) {
 		t.Helper()
 		data := filetest.Must(order.Append(nil))(t)
@@ -271,22 +271,22 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		require.Equal(t, becomes, op.Progress)
 		return op
 	}
-	replay(news, "m-1", bulk.Finished)
-	did(newsBroker, []string{events.Topic()}, nil)
+	replay(renewals, "m-1", bulk.Finished)
+	did(renewalsBroker, []string{events.Topic()}, nil)
 	replay(sales, "m-2", bulk.Finished)
 	did(salesBroker, nil, []string{events.Topic()})
 	now = now.Add(time.Minute)
-	task(t, news, "relay-outbox")
-	did(newsBroker, []string{events.Topic()}, nil)
+	task(t, renewals, "relay-outbox")
+	did(renewalsBroker, []string{events.Topic()}, nil)
 
 	// A process for people publishes nothing: the worker that runs the tasks performs the replay, at its rate.
 	base.Serves = worker.ServesPeople
 	people, nobodysBroker := start("")
-	asked := replay(people, "m-3", bulk.Running)
-	task(t, news, "run-operations")
-	did(newsBroker, []string{events.Topic()}, nil)
+	pending := replay(people, "m-3", bulk.Running)
+	task(t, renewals, "run-operations")
+	did(renewalsBroker, []string{events.Topic()}, nil)
 	did(nobodysBroker, nil, nil)
 	var op bulk.Operation
-	answered(t, people, "/v1/ops/operations/"+asked.ID, &op)
+	answered(t, people, "/v1/ops/operations/"+pending.ID, &op)
 	require.Equal(t, []any{bulk.Finished, int64(1)}, []any{op.Progress, op.Done})
 }

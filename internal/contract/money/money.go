@@ -1,6 +1,5 @@
 // Package money owns the exact conversion between minor units in an int64 and the contract's decimal string
-// with the digits of ISO 4217. It refuses floats, rounding, exchange and locale: each amount has one
-// spelling.
+// with the digits of ISO 4217. It has no floats, rounding, exchange or locale: an amount has one spelling.
 package money
 
 import (

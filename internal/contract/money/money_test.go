@@ -11,7 +11,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
+func TestAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 	t.Parallel()
 	all := filetest.YAML[[]struct {
 		What, Amount, Currency, Error string

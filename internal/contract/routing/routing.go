@@ -1,6 +1,6 @@
 // Package routing owns routing keys, which are words joined by dots, and the patterns that are bound to them:
-// * stands for one word, # for any number. It writes the Pub/Sub filter of a list of patterns, and refuses to
-// know which queue is bound to what.
+// * matches one word, # any number. It writes the Pub/Sub filter of a list of patterns, and does not know which
+// queue is bound to what.
 package routing
 
 import (
@@ -38,7 +38,7 @@ func Parse(text string) (Pattern, error) {
 // Exact reports whether the pattern matches one key alone, which is then its own text.
 func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 
-// Match reports whether the pattern holds the key, in time bounded by the product of both lengths.
+// Match reports whether the pattern matches the key, in time bounded by the product of both lengths.
 func (p Pattern) Match(key string) bool {
 	if p.Exact() {
 		return p != "" && string(p) == key
@@ -46,10 +46,10 @@ func (p Pattern) Match(key string) bool {
 	return p.meets(key, false)
 }
 
-// Overlap reports whether some key is held by both patterns.
+// Overlap reports whether both patterns match some key.
 func Overlap(a, b Pattern) bool { return a.meets(string(b), true) }
 
-// meets reports whether the pattern holds the key, or some key of a text in which * and # are wild too.
+// meets reports whether the pattern matches the key, or some key of a text with wildcards.
 func (p Pattern) meets(text string, wild bool) bool {
 	if p == "" || text == "" {
 		return false
@@ -75,11 +75,11 @@ func (p Pattern) meets(text string, wild bool) bool {
 	return ends[len(ends)-1]
 }
 
-// Narrower is negative where a says more of a key that both hold than b: words of letters go before *, and *
-// before #.
+// Narrower is negative where a is narrower than b for a key that both match: words of letters go before *,
+// and * before #.
 func Narrower(a, b Pattern) int { return cmp.Or(byWords(a, b), cmp.Compare(a, b)) }
 
-// Ambiguous reports whether patterns hold a key between which only their spelling would choose.
+// Ambiguous reports whether two patterns match a key and only their spelling would decide between them.
 func Ambiguous(a, b Pattern) bool { return a != b && byWords(a, b) == 0 && Overlap(a, b) }
 
 func byWords(a, b Pattern) int {
@@ -92,7 +92,7 @@ func byWords(a, b Pattern) int {
 // Table is values by the texts of their patterns.
 type Table[V any] map[string]V
 
-// Find returns the value of the key itself, else that of the narrowest pattern that holds it.
+// Find returns the value of the key itself, else that of the narrowest pattern that matches it.
 func (t Table[V]) Find(key string) (V, bool) {
 	best := Pattern(key)
 	if _, exact := t[key]; !exact {
@@ -120,7 +120,7 @@ const maxFilterBytes = 256
 type Binding struct {
 	// Queue is the queue's id. Messages whose attribute queue is another id are not taken.
 	Queue string
-	// Patterns hold the routing keys that the queue takes. None: it takes all messages.
+	// Patterns match the routing keys that the queue takes. None: it takes all messages.
 	Patterns []Pattern
 	// Own: the topic is the queue's own, so a message without a routing key is for it.
 	Own bool
@@ -145,7 +145,7 @@ type Filter struct {
 	queue string
 	// terms are of a message for no queue alone: one of them is enough. None: all pass.
 	terms []term
-	// unkeyed lets a message without a routing key through besides.
+	// unkeyed also passes a message without a routing key.
 	unkeyed bool
 }
 
@@ -177,7 +177,7 @@ func (b Binding) Filter() Filter {
 	return fitting(narrow, Filter{b.Queue, []term{{text: shared}}, b.Own}, all)
 }
 
-// prefix begins every key that the pattern holds: a # may stand for no word, and no dot before it.
+// prefix begins every key that the pattern matches: a # may match no word, and no dot before it.
 func (p Pattern) prefix() string {
 	before, _, _ := strings.Cut(string(p), "*")
 	before, _, empty := strings.Cut(before, "#")

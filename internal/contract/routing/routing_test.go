@@ -15,7 +15,7 @@ func pattern(t require.TestingT, text string) routing.Pattern {
 	return filetest.Must(routing.Parse(text))(t)
 }
 
-func TestATextThatIsNoPatternIsRefused(t *testing.T) {
+func TestInvalidPatternIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", ".", "a.", ".a", "a..b", "a b", "a*", "*a.b", "**", "a.##", `a"`, strings.Repeat("a", 129),
@@ -24,7 +24,7 @@ func TestATextThatIsNoPatternIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheNarrowestPatternIsFound(t *testing.T) {
+func TestNarrowestPatternIsFound(t *testing.T) {
 	t.Parallel()
 	table := routing.Table[string]{
 		"#": "all", "*.*.*": "three", "billing.#": "billing", "billing.*.paid": "paid",
@@ -56,7 +56,7 @@ func matches(pattern, key []string) bool {
 	}
 }
 
-// patterns are drawn of few words, so that they often meet.
+// patterns are drawn from few words, so that they often overlap.
 func patterns() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*", "#"}), 1, 4).Draw(t,
@@ -80,7 +80,7 @@ func keys(n int) (all []string) {
 	return all
 }
 
-func TestPatternsOverlapWhereAKeyIsHeldByBoth(t *testing.T) {
+func TestPatternsOverlapWhereBothMatchAKey(t *testing.T) {
 	t.Parallel()
 	all := keys(7)
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,7 +95,7 @@ func TestPatternsOverlapWhereAKeyIsHeldByBoth(t *testing.T) {
 	require.False(t, routing.Overlap("", "#"))
 }
 
-func TestPatternsAreAmbiguousWhereTheirSpellingAloneDecides(t *testing.T) {
+func TestPatternsAreAmbiguousWhereOnlyTheirSpellingDecides(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		a, b string
@@ -113,7 +113,7 @@ func TestPatternsAreAmbiguousWhereTheirSpellingAloneDecides(t *testing.T) {
 	}
 }
 
-func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
+func TestPatternMatchesAsInRabbitMQ(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "A", "ab", "*", "#"}), 1, 6).Draw(t, "pattern")
@@ -122,11 +122,11 @@ func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
 	})
 	require.False(t, pattern(t, "#").Match(""))
 	require.False(t, routing.Pattern("").Match("a"))
-	// A pattern of many # must not take time beyond measure.
+	// The time of a pattern with many # is bounded.
 	require.False(t, pattern(t, strings.Repeat("#.a.", 31)+"b").Match(strings.Repeat("a.", 5000)+"c"))
 }
 
-func TestAFilterIsTheNarrowestThatFits(t *testing.T) {
+func TestFilterIsTheNarrowestThatFits(t *testing.T) {
 	t.Parallel()
 	all := filetest.YAML[[]struct {
 		What, Want      string
@@ -137,7 +137,7 @@ func TestAFilterIsTheNarrowestThatFits(t *testing.T) {
 	}
 }
 
-func TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey(t *testing.T) {
+func TestMessageIsForOneQueueOrForThoseBoundToItsKey(t *testing.T) {
 	t.Parallel()
 	shared := routing.Binding{Queue: "q", Patterns: []routing.Pattern{"order.*", "bill.#"}}
 	own, all := shared, routing.Binding{Queue: "q", Patterns: []routing.Pattern{"#"}}
@@ -160,11 +160,12 @@ func TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey(t *testing.T) {
 	} {
 		got := []bool{shared.Takes(test.attributes), own.Takes(test.attributes), all.Takes(test.attributes)}
 		require.Equal(t, []bool{test.shared, test.own, test.all}, got, sentence)
-		require.True(t, routing.Binding{Queue: "q"}.Takes(test.attributes), "nothing bound takes everything")
+		require.True(t, routing.Binding{Queue: "q"}.Takes(test.attributes),
+			"a queue without a binding takes everything")
 	}
 }
 
-func TestAFilterFitsAndLetsThroughWhatIsTaken(t *testing.T) {
+func TestFilterFitsAndPassesWhatTheBindingTakes(t *testing.T) {
 	t.Parallel()
 	words := []string{"a", "b", "abc", strings.Repeat("long", 7)}
 	rapid.Check(t, func(t *rapid.T) {

@@ -162,7 +162,7 @@ func TestRunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 		slept                             []time.Duration
 	}
 	filetest.Each(t, map[string]example{
-		"what it cannot take yet is sent again, alone, after the time that it asks for": {
+		"a message that is refused for now is sent again, alone, after the requested time": {
 			waiting: 3, requests: 2, moved: 3, slept: []time.Duration{7 * time.Second},
 			answer: func(_ context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
 				results := all(202, items)
@@ -174,30 +174,30 @@ func TestRunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 				return results, nil
 			},
 		},
-		"one that does not answer is waited for as long as patience lasts": {
+		"a service that does not answer is retried until patience ends": {
 			waiting: 3, requests: 6, unknown: 3, says: "gave up waiting for the webhook service: connection refused",
 			slept: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
 			answer: func(context.CancelFunc, int, []importer.Item) ([]importer.Result, error) {
 				return nil, errors.New("connection refused")
 			},
 		},
-		"one that refuses every message ends the run": {
+		"a service that refuses every message ends the run": {
 			waiting: 3, requests: 1, unknown: 3, is: importer.ErrClosed,
 			answer: func(context.CancelFunc, int, []importer.Item) ([]importer.Result, error) {
 				return nil, fmt.Errorf("%w: it answers 401", importer.ErrClosed)
 			},
 		},
-		"results of another number prove nothing": {
+		"another number of results counts as no answer": {
 			waiting: 3, requests: 1, unknown: 3, is: importer.ErrClosed,
 			answer: func(_ context.CancelFunc, _ int, items []importer.Item) ([]importer.Result, error) {
 				return accepted(items[1:])
 			},
 		},
-		"a run that is stopped finishes what is on its way": {
+		"a run that is stopped finishes the requests in flight": {
 			waiting: 250, requests: 2, moved: 200, is: context.Canceled,
 			answer: func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
 				if call == 2 {
-					stop() // and the service has the time to answer
+					stop() // and the service may still answer
 				}
 				return accepted(items)
 			},
@@ -237,7 +237,7 @@ func TestRequestIsOfOneQueueAndWithinTheSizeLimit(t *testing.T) {
 	require.Equal(t, []string{"3"}, s.refused)
 }
 
-// ofOld is a row of testdata/messages.yaml, which says what each member is.
+// ofOld is a row of testdata/messages.yaml.
 type ofOld struct {
 	What, Queue, Part, Type, ID, Body, As, Want, Refused string
 
@@ -247,7 +247,7 @@ type ofOld struct {
 	Members                     map[string]string
 }
 
-func TestOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
+func TestOldMessageIsComposedForTheWebhookService(t *testing.T) {
 	t.Parallel()
 	after := func(d *time.Duration) time.Time {
 		if d == nil {

@@ -13,14 +13,13 @@ import (
 	"billhook/internal/ingest/importer/importertest"
 )
 
-// old is a Postgres whose tables are each in a schema of its own: the server takes longer to start than the
-// tests.
+// old is a Postgres with a schema for each test: the server takes longer to start than the tests.
 type old struct {
 	*pgx.Conn
 	address string
 }
 
-// has makes a table in a schema.
+// has makes a table in a new schema.
 func (o old) has(t *testing.T, schema, statements string) {
 	t.Helper()
 	_, err := o.Exec(t.Context(),
@@ -94,7 +93,7 @@ func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	o.has(t, "odd", strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
 	s := o.source(t, "odd.event_queue", false)
 	_, messages := filetest.Both(s.Look(ctx, 100))(t)
-	require.Len(t, messages, 12, "all but the one that a worker may be at")
+	require.Len(t, messages, 12, "all but the one that a worker may handle")
 	ingest := newAccept()
 	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))

@@ -21,7 +21,7 @@ import (
 	"billhook/internal/ingest/importer/importertest"
 )
 
-// ids are made-up event ids that sort by the time at which they were made. Each maker has its own.
+// ids are event ids that sort by the time at which they were made. Each maker has its own.
 func ids(maker string) func() string {
 	var n atomic.Int64
 	return func() string { return fmt.Sprintf("%s-%06d", maker, n.Add(1)) }
@@ -89,24 +89,25 @@ func TestEachRedisListOfAQueueIsDrained(t *testing.T) {
 	s := redisAt(t, address, false, "a")
 
 	places, messages := filetest.Both(s.Look(ctx, 10))(t)
-	require.Len(t, messages, 4, "a preview looks into what would be moved")
+	require.Len(t, messages, 4, "a preview reads the messages that would be moved")
 	require.Equal(t, []string{"1 claimed stays", "2 waiting", "2 delayed", "1 failed stays"}, summary(places))
 
 	ingest := newAccept()
 	require.Equal(t, 4, drain(t, s, ingest).Moved)
-	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, ingest.order, "the oldest first, and last what waits")
+	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, ingest.order,
+		"the oldest first, and delayed messages last")
 	require.WithinDuration(t, due, ingest.due["d1"], time.Millisecond, "seconds")
 	require.WithinDuration(t, due, ingest.due["d2"], time.Millisecond, "milliseconds")
 	require.Contains(t, ingest.bodies["d1"], `"attempts":2`)
-	require.EqualValues(t, 1, do("LLEN", list+":processing"), "somebody holds its lock")
+	require.EqualValues(t, 1, do("LLEN", list+":processing"), "its lock is held")
 
 	do("DEL", "lock:"+list+":p1")
 	s = redisAt(t, address, true, "b")
 	require.Equal(t, 2, drain(t, s, ingest).Moved)
 	require.NoError(t, s.Release(ctx))
-	require.Contains(t, ingest.bodies["p1"], `"attempts":2`, "what its worker did not finish was an attempt")
+	require.Contains(t, ingest.bodies["p1"], `"attempts":2`, "an unfinished attempt counts")
 	require.Contains(t, ingest.bodies["f1"], `"attempts":0`, "failed messages have all attempts again")
-	require.Empty(t, do("KEYS", "*"), "nothing is left behind")
+	require.Empty(t, do("KEYS", "*"), "nothing is left in Redis")
 }
 
 func texts(t *testing.T, answer any) []string {
@@ -146,7 +147,7 @@ func TestRefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	require.Zero(t, do("EXISTS", list+":import"))
 }
 
-// cut accepts at ingest, and is gone before anything is removed.
+// cut ends its connection after ingest has accepted, before anything is removed.
 type cut struct{ importer.Source }
 
 var errCut = fmt.Errorf("cut off")
@@ -284,7 +285,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond,
-		"what is not settled comes back")
+		"a message that is not settled returns")
 
 	ingest.refuse = `"plain"`
 	s = rabbitAt(t, address, true, "c")
@@ -301,7 +302,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Contains(t, ingest.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
 	require.Contains(t, ingest.bodies["b-000001"], `"type":"order.created"`)
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute,
-		10*time.Millisecond, "the refused are where they were")
+		10*time.Millisecond, "refused messages are where they were")
 }
 
 func textOf(t *testing.T, file string) string { return filetest.Read(t, "testdata", file) }

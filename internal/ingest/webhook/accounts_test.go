@@ -12,13 +12,13 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// issued knows tokens by what they say: audience and account.
-type issued struct{ keysGone bool }
+// issued knows tokens that are their audience and account.
+type issued struct{ noKeys bool }
 
 func (i issued) Account(
 	_ context.Context, audience, authorization string,
 ) (email, invalid string, err error) {
-	if i.keysGone {
+	if i.noKeys {
 		return "", "", errDown
 	}
 	for _, email := range []string{"jobs@shop.example", "other@shop.example"} {
@@ -43,12 +43,12 @@ const (
 	invoice  = `{"type":"invoice_generation","version":1,"data":{"subscription_id":"s1"}}`
 )
 
-func TestAnAccountSendsByATokenForThePathThatTheCatalogAllowsIt(t *testing.T) {
+func TestAccountSendsWithATokenForAPathThatTheCatalogAllows(t *testing.T) {
 	t.Parallel()
 	for _, test := range requests(t).Accounts {
 		change := configurations[test.Config]
 		if change == nil {
-			change = accounts(issued{keysGone: test.Config == "keys_gone"})
+			change = accounts(issued{noKeys: test.Config == "keys_gone"})
 		}
 		d, r := open(t, change), request(t, test.Path, strings.NewReader(invoice))
 		r.Header.Set("Authorization", "Bearer "+test.Destination+" "+test.Account)
@@ -56,15 +56,15 @@ func TestAnAccountSendsByATokenForThePathThatTheCatalogAllowsIt(t *testing.T) {
 			sign(t, r, signature.Generic, test.Secret, []byte(invoice), fixed)
 		}
 		if test.Code == "" {
-			require.Contains(t, taken(t, d, r).log.String(), `"account":"scheduler"`)
+			require.Contains(t, accepted(t, d, r).log.String(), `"account":"scheduler"`)
 			continue
 		}
 		requireProblem(t, d, d.send(r), test.Status, test.Code, "")
 	}
 }
 
-// A job sends the same bytes at every run.
-func TestEachRunOfAJobIsAnEventOfItsOwn(t *testing.T) {
+// A job of Cloud Scheduler sends the same body at each run.
+func TestEachRunOfAJobIsItsOwnEvent(t *testing.T) {
 	t.Parallel()
 	d := open(t, accounts(issued{}))
 	run := func(body, at string, token bool) {
@@ -80,7 +80,7 @@ func TestEachRunOfAJobIsAnEventOfItsOwn(t *testing.T) {
 		require.Less(t, d.send(r).Code, 300)
 	}
 	run(invoice, "2026-03-02T10:00:00Z", true)
-	run(invoice, "2026-03-02T10:00:00Z", true) // again, since nobody saw the answer
+	run(invoice, "2026-03-02T10:00:00Z", true) // again, since the answer was lost
 	run(invoice, "2026-03-02T11:00:00.5+01:00", true)
 	run(invoice, "2026-03-03T10:00:00Z", true)
 	run(`{"messages":[{"message":`+invoice+`},{"message":`+invoice+`}]}`, "2026-03-04T10:00:00Z", true)

@@ -16,15 +16,15 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// mostKept is the largest body's buffer that is kept: larger ones are rare, and would hold their memory.
+// mostKept is the largest body whose buffers are kept: larger ones are rare, and would hold memory.
 const mostKept = 64 << 10
 
 type buffers struct {
 	body      serve.Body
 	minimized []byte
 	encoded   []byte
-	// values are those of a provider's body. at has them by the numbers of their paths; of a list those of the
-	// element at hand.
+	// values are those of a provider's body. at has them by the numbers of their paths; of a list, the
+	// element's.
 	values, at []pii.Value
 	attributes contract.Attributes
 	outcome    outcome
@@ -33,9 +33,9 @@ type buffers struct {
 
 func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
-	b.one[0] = event{} // nothing of the body stays
+	b.one[0] = event{} // nothing of the body is kept
 	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
-		if cap(*buffer) > 4*mostKept { // what is made of 1 MiB is half as large
+		if cap(*buffer) > 4*mostKept { // those of a body of 1 MiB are half as large as it
 			*buffer = nil
 		}
 	}
@@ -45,10 +45,10 @@ func (s *Service) release(b *buffers) {
 	s.buffers.Put(b)
 }
 
-// receive answers a request. to is where a producer puts its messages, and nil for a provider.
+// receive answers a request. to is the destination of a producer's messages, and nil for a provider.
 func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, to *destination) {
 	b := s.buffers.Get().(*buffers)
-	defer s.release(b) // after a panic too, which is answered further out
+	defer s.release(b) // also after a panic, which middleware answers
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
 	messageID, err := s.admit(w, r, from, to, b)
@@ -76,8 +76,8 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	s.answer(w, r, o)
 }
 
-// admit reads no byte of the body before everything has been said without it, and parses and remembers
-// nothing before its signature is good; rates come after it, so that a stranger cannot use them up.
+// admit checks the headers before it reads the body, and the signature before anything is parsed. Rates come
+// last, so that an unknown sender cannot use them up.
 func (s *Service) admit(
 	w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers,
 ) (messageID string, err error) {
@@ -117,7 +117,7 @@ func (s *Service) admit(
 	return claim.ID, nil
 }
 
-// claimed is what the headers say of a signature. bound: it has to be for this path.
+// claimed is the signature of the headers. bound: it has to be for this path.
 func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error) {
 	claim, err := from.verifier.Headers(r.Header.Values)
 	switch {
@@ -131,14 +131,14 @@ func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error
 	return claim, nil
 }
 
-// tooLarge names the limit: whoever has sent more cannot know it otherwise.
+// tooLarge names the limit, which the sender cannot know otherwise.
 func tooLarge(from *source) error {
 	large := *errTooLarge
 	large.Detail = fmt.Sprintf("%s: %d bytes at most.", strings.TrimSuffix(large.Detail, "."), from.MaxBodyBytes)
 	return &large
 }
 
-// refusals is what a sender is answered whose request is not taken, a table in docs/reference/answers.md.
+// refusals is the table of the refusals. docs/reference/answers.md prints it.
 var refusals serve.Refusals
 
 var (
@@ -155,7 +155,7 @@ var (
 	errNoRoom = refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight",
 		"Too much is being read at once; keep the event and send it again.", 1)
 	errUnread = refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0)
-	// One that is signed for no path could have been made for another queue.
+	// A signature without a path could have been made for another queue.
 	errUndestined = refusals.Add(http.StatusUnauthorized, "destination_missing", "Sign the path too, in "+
 		"X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
 	errDestination = refusals.Add(http.StatusUnauthorized, "destination_mismatch",
@@ -176,7 +176,7 @@ func unaccepted(code string) *serve.Problem {
 	return refusals.Add(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.", 0)
 }
 
-// isPath reports whether a request was sent to a path, with its query. Both may be escaped in several ways.
+// isPath reports whether a request was sent to a path, with its query. Both may be escaped differently.
 func isPath(destination string, r *http.Request) bool {
 	at, err := url.ParseRequestURI(destination)
 	return err == nil && at.Host == "" && at.Path == r.URL.Path && at.RawQuery == r.URL.RawQuery
@@ -197,7 +197,7 @@ func isJSON(values []string) bool {
 	return charset == "" || strings.EqualFold(charset, "utf-8")
 }
 
-// isPlain: RFC 9110 wants identity to be left unsaid; senders say it all the same.
+// isPlain accepts identity, which senders name although RFC 9110 forbids it.
 func isPlain(encodings []string) bool {
 	for _, list := range encodings {
 		for encoding := range strings.SplitSeq(list, ",") {

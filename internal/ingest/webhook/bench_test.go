@@ -62,8 +62,7 @@ func silent(tb testing.TB) http.Handler {
 	})
 }
 
-// Of the handler only the broker is missing. What it costs more than the baselines is what they leave out:
-// minimizing, validation, what may pass, the message and the log line.
+// The difference to the baselines is what they leave out: minimizing, validation, limits, message and log.
 func BenchmarkWebhook(b *testing.B) {
 	for name, handler := range peers(b) {
 		for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {
@@ -82,7 +81,7 @@ func BenchmarkWebhook(b *testing.B) {
 	}
 }
 
-// peers are the handler, whose broker alone is missing, and what it is measured against.
+// peers are the handler, without a broker, and the baselines.
 func peers(tb testing.TB) map[string]http.Handler {
 	tb.Helper()
 	return map[string]http.Handler{
@@ -91,7 +90,7 @@ func peers(tb testing.TB) map[string]http.Handler {
 	}
 }
 
-// Over a connection, with the client's part of the work.
+// BenchmarkPeers measures over a connection, with the work of the client.
 func BenchmarkPeers(b *testing.B) {
 	for name, handler := range peers(b) {
 		for _, size := range []int{1, 64 << 10, 1<<20 - 4096} {
@@ -114,10 +113,10 @@ func BenchmarkPeers(b *testing.B) {
 	}
 }
 
-// Unlike time, allocations are the same on every machine. The race detector makes pools forget at random.
+// Unlike time, allocations are the same on every machine. The race detector empties pools at random.
 //
 //nolint:paralleltest // AllocsPerRun counts those of every goroutine
-func TestTheWholeHandlerAllocatesLittle(t *testing.T) {
+func TestHandlerAllocatesLittle(t *testing.T) {
 	for size, most := range map[int][2]float64{4 << 10: {78, 6 << 10}, 1<<20 - 4096: {8300, 400 << 10}} {
 		send := repeat(t, silent(t), webhooktest.Order(size))
 		var before, after runtime.MemStats

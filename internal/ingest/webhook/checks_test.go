@@ -13,7 +13,7 @@ import (
 	"billhook/internal/ingest/webhook"
 )
 
-// A refusal names its path and rule. Neither the answer nor the log repeats it.
+// The codes of refused bodies.
 const (
 	malformed   = "body_malformed"
 	broken      = "contract_broken"
@@ -35,16 +35,16 @@ func (r submission) check(t *testing.T, change func(*webhook.Config)) {
 	if r.Rule != "" {
 		require.Equal(t, r.Rule, p.Violations[0].Rule)
 	}
-	require.NotContains(t, d.scrape(t), "\nbillhook_webhook_dropped_fields_total{", "nothing was taken")
+	require.NotContains(t, d.scrape(t), "\nbillhook_webhook_dropped_fields_total{", "nothing was accepted")
 }
 
-func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
+func TestInvalidRequestIsRefusedWithItsPathAndRule(t *testing.T) {
 	t.Parallel()
 	all := requests(t).Refused
 	renewal := string(goldens(t, contract.EnvelopeV1)["renewal.json"])
 	items := strings.TrimSuffix(strings.Repeat(`{"message":`+shipped+`},`, 101), ",")
 	const inside = "/queues/paynow-events/messages"
-	all["paynow"] = append(all["paynow"], []submission{ // bodies that no file says well
+	all["paynow"] = append(all["paynow"], []submission{ // bodies that are hard to write in YAML
 		{What: "cut off in the middle", Body: order[:len(order)/2], Code: malformed},
 		{
 			What: "invalid UTF-8 in what is dropped", Body: string(spoil(t, `Ilse Brandvold`, "mette\xc3\x28")),
@@ -60,7 +60,7 @@ func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 			What: "an envelope that is cut off", Path: inside, Body: strings.TrimSuffix(strings.TrimSpace(renewal),
 				"}"), Code: malformed,
 		},
-		{What: "an envelope with more behind it", Path: inside, Body: renewal + "x", Code: malformed},
+		{What: "an envelope with a byte after it", Path: inside, Body: renewal + "x", Code: malformed},
 		{
 			What: "a list that is too long", Path: toOrders, Body: `{"messages":[` + items + `]}`, Code: broken,
 			Where: "messages", Rule: "1 to 100",
@@ -76,7 +76,7 @@ func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 	}
 }
 
-func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
+func TestGoldenBodiesOfAContractPassUnchanged(t *testing.T) {
 	t.Parallel()
 	for format, to := range map[string]string{
 		contract.PaymentV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process",
@@ -92,7 +92,7 @@ func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 			for _, path := range paths {
 				t.Run(name+" at "+path, func(t *testing.T) {
 					t.Parallel()
-					d := taken(t, open(t, func(c *webhook.Config) { producing()(c); lenient(c) }), generic(t, path, body))
+					d := accepted(t, open(t, func(c *webhook.Config) { producing()(c); lenient(c) }), generic(t, path, body))
 					got := d.broker.all()[0].message
 					requireWhole(t, got)
 					var compact bytes.Buffer

@@ -33,14 +33,14 @@ func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	return body
 }
 
-// A sender that knows the secret can neither crash the service nor get through what no contract names.
+// FuzzWebhook: a sender that knows the secret can neither crash the service nor publish undeclared members.
 func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))
 	}
 	for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1} {
 		bodies := goldens(f, format)
-		for _, name := range slices.Sorted(maps.Keys(bodies)) { // a seed is known by its number
+		for _, name := range slices.Sorted(maps.Keys(bodies)) { // seeds have numbers, so their order is fixed
 			f.Add(bodies[name])
 		}
 	}
@@ -66,7 +66,7 @@ func FuzzWebhook(f *testing.F) {
 	declared, refunded := catalogtest.Shipped(), []byte(filetest.Read(f, readSamples, "refund.created.json"))
 	f.Add([]byte(filetest.Read(f, readSamples, "read", "payment_intent.json")))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		// As the answer of a provider's API, which is read beside its webhook.
+		// As an answer of a provider's API.
 		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body),
 			func() time.Time { return fixed }); err == nil {
 			m := filetest.Must(declared.Contracts.Decode(contract.PaymentV1, trial.Message))(t)
@@ -89,7 +89,7 @@ func FuzzWebhook(f *testing.F) {
 			if w.Code == http.StatusAccepted {
 				accepted = 1
 			}
-			require.Len(t, d.broker.got, accepted, "nothing is published that is not accepted")
+			require.Len(t, d.broker.got, accepted, "only accepted messages are published")
 			for _, got := range d.broker.got {
 				m := requireWhole(t, got.message)
 				again := filetest.Must(m.Append(nil))(t)
@@ -97,7 +97,7 @@ func FuzzWebhook(f *testing.F) {
 			}
 			out := d.out(w)
 			for _, value := range samples.Personal {
-				// the fuzzer may move another into an id, where it has the shape of one
+				// the fuzzer may move others into an id, whose shape they have
 				if strings.ContainsAny(value, "@+ ") {
 					require.NotContains(t, out, value)
 				}
@@ -112,7 +112,7 @@ const odd = `{"event_type":"ON_ORDER_COMPLETED","event_id":"5","body":{"id":"6",
 	`"billing_cycle_sequence":%s,"status":%s,` +
 	`"lines":[{"product_id":"411486491630370501","price":%s,"quantity":2}]}}`
 
-// The order stays what it is: accepted, and worth its points.
+// FuzzOptionalFields: bad values of optional fields change neither that an order is accepted nor its points.
 func FuzzOptionalFields(f *testing.F) {
 	good := []string{
 		`{"id":"8"}`, `"9"`, `{"metadata":{"uid":"u1","order_id":"cart-7"}}`, `"BH-1"`, `"USD"`, `2000`,
@@ -154,12 +154,12 @@ func FuzzOptionalFields(f *testing.F) {
 		require.Equal(t, "2000", got.Attributes["points"])
 		shops := got.Attributes["shop_order_id"]
 		require.True(t, shops == "" || pii.ID.Valid(shops), shops)
-		// What it cost is what it says it cost, or nobody knows.
+		// The total is the one of the body, or none.
 		if places&(1<<5) == 0 {
 			require.Contains(t, []string{"", "20.00", "2000", "2.000", "0.2000", "200.0"}, m.Data.Order.Total)
 		}
 		if m.Data.Order.Total == "" && filled[5] != "null" && filled[5] != `""` {
-			require.Empty(t, m.Data.Order.Items[0].Price, "the sum of the prices is not what was paid")
+			require.Empty(t, m.Data.Order.Items[0].Price, "the sum of the prices is not the total")
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"billhook/internal/filetest"
 )
 
-// Nothing that is read of a provider's body may be free text.
-func TestEveryPathThatIsReadOfAProvidersBodyIsBoundedByARule(t *testing.T) {
+// Nothing that is read from a provider's body may be free text.
+func TestEachPathReadFromAProvidersBodyHasARule(t *testing.T) {
 	t.Parallel()
 	declared := catalogtest.Shipped()
 	for name, provider := range declared.Providers {
@@ -41,7 +41,7 @@ func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
 	for _, refused := range refusals {
-		require.False(t, known[refused.Code], "%s is said twice", refused.Code)
+		require.False(t, known[refused.Code], "%s is declared twice", refused.Code)
 		known[refused.Code] = true
 	}
 	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n",
@@ -49,7 +49,7 @@ func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 	filetest.Part(t, refusals.String(), begin, end, "../../../docs/reference/answers.md")
 }
 
-func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {
+func TestLargeBufferIsNotKeptForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for size, kept := range map[int]bool{1: true, mostKept - 1: true, mostKept: false, 1<<20 - 1: false} {
 		s := &Service{bodies: semaphore.NewWeighted(4 << 20)}

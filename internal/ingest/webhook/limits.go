@@ -45,11 +45,11 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 }
 
 const (
-	// mostUsers bounds the users that are counted in one second; more are not limited each for itself.
+	// mostUsers bounds the users that are counted in one second; more are not limited.
 	mostUsers = 10_000
-	// backlogEvery is how long the webhook service goes by what it has read of the backlogs.
+	// backlogEvery is how long a read of the backlogs is used.
 	backlogEvery = 10 * time.Second
-	// fullAfter is when a message that finds its queue full is to come again.
+	// fullAfter is when a message for a full queue is to be sent again.
 	fullAfter = 60
 )
 
@@ -81,8 +81,8 @@ type Limits struct {
 func NewLimits(config Config) *Limits { return &Limits{config: config, limits: map[string]*limit{}} }
 
 // Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says
-// when to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted
-// first, so that one user does not use up what is for all.
+// when to send it again. user may be empty. A limit whose state is unknown refuses nothing. The user's limit
+// is counted first, so that one user does not use up the queue's.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	switch {
 	case l.isFull(ctx, q):
@@ -95,11 +95,11 @@ func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error 
 	return nil
 }
 
-// within counts one of a queue's limit, or of a user's there, and reports whether it is within it.
+// within counts a message for a limit of a queue or its user, and reports whether it is within the limit.
 func (l *Limits) within(ctx context.Context, q catalog.Queue, user string, perSecond int) bool {
 	name := q.ID
 	if user != "" {
-		sum := sha256.Sum256([]byte(user)) // whose it is stands in no document
+		sum := sha256.Sum256([]byte(user)) // no document names the user
 		name += "~" + hex.EncodeToString(sum[:16])
 	}
 	of := l.limit(name, perSecond)
@@ -113,18 +113,18 @@ func (l *Limits) within(ctx context.Context, q catalog.Queue, user string, perSe
 	return ok
 }
 
-// unknown reports that a message was taken without knowing whether a limit lets it through.
+// unknown counts a message that was admitted while a limit's state was unknown.
 func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err error) {
 	l.config.Metrics.Unlimited(q.ID, limit)
 	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID),
 		slog.String("limit", limit), slog.String("cause", err.Error()))
 }
 
-// limit is that of a name in this second; nil where too many users are counted already.
+// limit is that of a name in this second; nil where too many users are counted.
 func (l *Limits) limit(name string, perSecond int) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A clock that is set back goes on in the second that it was in.
+	// After a clock is set back, its last second goes on.
 	if now := l.config.Now().Unix(); now > l.second {
 		clear(l.limits)
 		l.second = now
@@ -144,7 +144,7 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 	l.mu.Lock()
 	counted, due := l.backlogs, now.Sub(l.readAt) >= backlogEvery
 	if due {
-		l.readAt = now // others go by what there is meanwhile
+		l.readAt = now // meanwhile others use the older count
 	}
 	l.mu.Unlock()
 	if due {
@@ -163,25 +163,25 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 	return known && held.Messages >= int64(q.MaxBacklog.Messages)
 }
 
-// BlocksCollection has a document for each block of a second that is taken; a TTL policy removes it.
+// BlocksCollection has a document for each claimed block of a second; a TTL policy removes it.
 const BlocksCollection = "rateBlocks"
 
 const (
-	// blocksASecond is into how many blocks a limit is cut at most.
+	// blocksASecond is the largest number of blocks of a limit.
 	blocksASecond = 50
-	// freeShare is the part of a limit that an instance takes without asking.
+	// freeShare is the part of a limit that an instance uses without the store.
 	freeShare = 100
-	// growth is how much an instance takes at once: this part of what it has had in the second.
+	// growth is how many blocks an instance claims at once: this part of those that it has had in the second.
 	growth = 8
-	// tries is how often a block is looked for that nobody else has taken meanwhile.
+	// tries is how often an instance tries to claim blocks while others claim theirs.
 	tries = 3
 	// claimTime bounds the wait for the store, which is part of the answer.
 	claimTime = 250 * time.Millisecond
 	keptFor   = time.Minute
 )
 
-// limit lets through so many in one second of the clock, over all instances that share a store. The second is
-// cut into blocks: who creates a block's document has its share, so that no document is written twice.
+// limit admits so many in one second of the clock, over all instances that share a store. The second is cut
+// into blocks: the creator of a block's document has its share, so that none is written twice.
 type limit struct {
 	config    *Config
 	perSecond int
@@ -189,13 +189,13 @@ type limit struct {
 	// prefix begins the ids of its blocks.
 	prefix string
 
-	// mu is held while the store is asked, too: nobody else has anything to use then.
+	// mu is held during the commit, too: until then nothing is left for others.
 	mu sync.Mutex
-	// left may be used, and taken counts the blocks that were asked for.
+	// left may be used, and taken counts the claimed blocks.
 	left, taken int
-	// open are the blocks that nobody is known to have taken, from a random one on.
+	// open are the blocks that are not known to be claimed, from a random one on.
 	open []int
-	// unknown: the store did not answer, so nobody is refused in this second.
+	// unknown: the store did not answer, so nothing is refused in this second.
 	unknown bool
 }
 
@@ -206,14 +206,14 @@ func newLimit(config *Config, name string, perSecond int, second int64) *limit {
 		config: config, perSecond: perSecond, second: second, prefix: hex.EncodeToString(sum[:4]) + "-" + rest,
 		left: max(1, perSecond/freeShare), open: make([]int, min(perSecond, blocksASecond)),
 	}
-	first := rand.IntN(len(l.open)) //nolint:gosec // chance, so that instances look at different places
+	first := rand.IntN(len(l.open)) //nolint:gosec // at random, so that instances try different blocks
 	for i := range l.open {
 		l.open[i] = (first + i) % len(l.open)
 	}
 	return l
 }
 
-// take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
+// take counts a message, and reports whether it is within the limit. With an error that is unknown, and ok.
 func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,9 +228,9 @@ func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	return true, nil
 }
 
-// more takes blocks, unless others have taken them all.
+// more claims blocks, unless others have claimed them all.
 func (l *limit) more(ctx context.Context) error {
-	// It is for all that wait, whoever asks.
+	// All that wait share it, so no caller may end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
 	n := min(l.perSecond, blocksASecond)
@@ -260,7 +260,7 @@ func (l *limit) more(ctx context.Context) error {
 	return nil
 }
 
-// closeTaken leaves those blocks open that no instance has taken.
+// closeTaken removes the blocks that other instances have claimed from the open ones.
 func (l *limit) closeTaken(ctx context.Context) error {
 	of := store.Query{Collection: BlocksCollection, IDPrefix: l.prefix, Limit: blocksASecond}
 	page, err := l.config.Blocks.Query(ctx, of)

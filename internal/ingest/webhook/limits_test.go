@@ -42,7 +42,7 @@ func instance(shared store.Store, now func() time.Time) limited {
 	}), metrics}
 }
 
-func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, user string) string {
+func (l limited) refusal(ctx context.Context, t require.TestingT, q catalog.Queue, user string) string {
 	err := l.Admit(ctx, q, user)
 	if err == nil {
 		return ""
@@ -56,14 +56,14 @@ func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, u
 	return problem.Code
 }
 
-func (l limited) let(t *testing.T, q catalog.Queue, messages int) (let int) {
+func (l limited) admitted(t *testing.T, q catalog.Queue, messages int) (n int) {
 	t.Helper()
 	for range messages {
-		if l.ask(t.Context(), t, q, "") == "" {
-			let++
+		if l.refusal(t.Context(), t, q, "") == "" {
+			n++
 		}
 	}
-	return let
+	return n
 }
 
 func perSecond(rate int) catalog.Queue {
@@ -74,12 +74,12 @@ func perUser(rate int) catalog.Queue {
 	return catalog.Queue{ID: "orders", Rate: catalog.Rate{PerUser: rate, User: []string{"user_id"}}}
 }
 
-// free is what an instance lets through of a limit without asking the others.
+// free is the part of a limit that an instance admits without the store.
 func free(perSecond int) int { return max(1, perSecond/100) }
 
-// The error of the limits, as docs/why/decisions.md states it: in a second of the clock instances let
-// through at most the limit and the free share of each. A queue is refused where at least eight
-// ninths of the limit were let through, less one block for each other instance.
+// The error of the limits, as docs/why/decisions.md states it: in a second of the clock instances admit at
+// most the limit and the free share of each. They refuse once at least eight ninths of the limit were
+// admitted, less one block for each other instance.
 func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 	t.Parallel()
 	shared := storetest.Open(t)
@@ -97,34 +97,34 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 			instances[i] = instance(shared, func() time.Time { return now })
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "seconds") {
-			let, letUser := 0, map[string]int{}
+			admitted, byUser := 0, map[string]int{}
 			for range rapid.IntRange(1, 2+rate*3/2).Draw(t, "messages") {
-				// Few values draw fast: where a message goes needs no shrinking of its own.
+				// Fewer draws are faster, and instance and user need no shrinking of their own.
 				at := rapid.Uint16().Draw(t, "at")
 				user := ""
 				if perUser > 0 && at%3 > 0 {
 					user = strconv.Itoa(int(at>>8) % 4)
 				}
-				switch instances[int(at)%len(instances)].ask(t.Context(), t, q, user) {
+				switch instances[int(at)%len(instances)].refusal(t.Context(), t, q, user) {
 				case "":
-					let++
-					letUser[user]++
+					admitted++
+					byUser[user]++
 				case "queue_rate_limited":
 					require.Positive(t, rate)
 					block := (rate + 49) / 50
-					require.GreaterOrEqual(t, 9*let, 8*(rate-(len(instances)-1)*block), "refused too early")
+					require.GreaterOrEqual(t, 9*admitted, 8*(rate-(len(instances)-1)*block), "refused too early")
 				case "user_rate_limited":
 					require.NotEmpty(t, user)
 					require.Positive(t, perUser)
 				default:
-					require.Fail(t, "an answer that was not expected")
+					require.Fail(t, "an unexpected refusal")
 				}
 			}
 			if rate > 0 {
-				require.LessOrEqual(t, let, rate+len(instances)*free(rate))
+				require.LessOrEqual(t, admitted, rate+len(instances)*free(rate))
 			}
-			delete(letUser, "")
-			for _, n := range letUser {
+			delete(byUser, "")
+			for _, n := range byUser {
 				require.LessOrEqual(t, n, perUser+len(instances)*free(perUser))
 			}
 			now = now.Add(time.Second)
@@ -132,7 +132,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 	})
 }
 
-func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
+func TestSingleInstanceAdmitsTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	shared := &storetest.Counter{Store: storetest.Open(t)}
 	now := fixed
@@ -141,23 +141,24 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 	for range 3 {
 		shared.Commits.Store(0)
 		shared.Written.Store(0)
-		require.Equal(t, 500+free(500), one.let(t, q, 500+free(500)))
-		// What docs/why/decisions.md says that it costs.
+		require.Equal(t, 500+free(500), one.admitted(t, q, 500+free(500)))
+		// The costs that docs/why/decisions.md states.
 		require.Equal(t, int64(50), shared.Written.Load(), "blocks")
 		require.Equal(t, int64(27), shared.Commits.Load(), "round trips")
-		for i := range 100 { // on a clock that is set back, too, as on a machine that slept
+		for i := range 100 { // also on a clock that is set back
 			now = now.Add(-time.Duration(i%3) * time.Second)
-			require.Equal(t, "queue_rate_limited", one.ask(t.Context(), t, q, ""))
+			require.Equal(t, "queue_rate_limited", one.refusal(t.Context(), t, q, ""))
 			now = now.Add(time.Duration(i%3) * time.Second)
 		}
-		require.Equal(t, int64(27), shared.Commits.Load(), "who knows that there is nothing left does not ask")
+		require.Equal(t, int64(27), shared.Commits.Load(),
+			"an instance that knows that nothing is left does not commit")
 		now = now.Add(time.Second)
 	}
-	for range 60 { // at a low rate nobody is asked
+	for range 60 { // a low rate does not need the store
 		for user := range 5 {
 			low := perUser(5)
 			low.Rate.PerSecond = 500
-			require.Empty(t, one.ask(t.Context(), t, low, strconv.Itoa(user)))
+			require.Empty(t, one.refusal(t.Context(), t, low, strconv.Itoa(user)))
 		}
 		now = now.Add(time.Second)
 	}
@@ -169,43 +170,43 @@ func TestManyRequestsAtOnceOnManyInstancesKeepToTheLimit(t *testing.T) {
 	t.Parallel()
 	const instances, rate = 8, 300
 	shared := storetest.Open(t)
-	var let atomic.Int64
+	var admitted atomic.Int64
 	var group sync.WaitGroup
 	for range instances {
 		one := instance(shared, func() time.Time { return fixed })
 		for range 10 {
-			group.Go(func() { let.Add(int64(one.let(t, perSecond(rate), rate/4))) })
+			group.Go(func() { admitted.Add(int64(one.admitted(t, perSecond(rate), rate/4))) })
 		}
 	}
 	group.Wait()
-	require.LessOrEqual(t, let.Load(), int64(rate+instances*free(rate)))
-	require.GreaterOrEqual(t, let.Load(), int64(rate), "each instance had more than it could use")
+	require.LessOrEqual(t, admitted.Load(), int64(rate+instances*free(rate)))
+	require.GreaterOrEqual(t, admitted.Load(), int64(rate), "there were more messages than the limit")
 }
 
-func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) {
+func TestUsersBeyondTheCountedOnesAreNotLimited(t *testing.T) {
 	t.Parallel()
 	now := fixed
 	one := instance(storetest.Open(t), func() time.Time { return now })
-	ask := func(user string) string { return one.ask(t.Context(), t, perUser(1), user) }
+	refusal := func(user string) string { return one.refusal(t.Context(), t, perUser(1), user) }
 	for user := range 10_000 {
-		require.Empty(t, ask(strconv.Itoa(user)))
+		require.Empty(t, refusal(strconv.Itoa(user)))
 	}
 	for range 10 {
-		require.Empty(t, ask("one more"))
+		require.Empty(t, refusal("one more"))
 	}
-	require.Empty(t, ask("0"))
-	require.Equal(t, "user_rate_limited", ask("0"), "who is counted stays limited")
+	require.Empty(t, refusal("0"))
+	require.Equal(t, "user_rate_limited", refusal("0"), "a counted user stays limited")
 	now = now.Add(time.Second)
 	require.Equal(t, []string{"", "", "user_rate_limited"},
-		[]string{ask("one more"), ask("one more"), ask("one more")})
+		[]string{refusal("one more"), refusal("one more"), refusal("one more")})
 }
 
-func TestAUserStandsInNoDocument(t *testing.T) {
+func TestNoDocumentNamesAUser(t *testing.T) {
 	t.Parallel()
 	shared := storetest.Open(t)
 	one := instance(shared, func() time.Time { return fixed })
 	for range 4 {
-		require.Empty(t, one.ask(t.Context(), t, perUser(5), "usr_42"))
+		require.Empty(t, one.refusal(t.Context(), t, perUser(5), "usr_42"))
 	}
 	blocks := storetest.All(t, shared, webhook.BlocksCollection)
 	require.Len(t, blocks, 4-free(5))
@@ -215,27 +216,27 @@ func TestAUserStandsInNoDocument(t *testing.T) {
 	}
 }
 
-func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
+func TestLimitsRefuseNothingWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
-	asked := 0
+	commits := 0
 	faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
-		asked++
+		commits++
 		_, bounded := ctx.Deadline()
-		require.True(t, bounded, "the answer does not wait for ever")
+		require.True(t, bounded, "the commit has a deadline")
 		return do()
 	}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
 	one := instance(counter, func() time.Time { return now })
 	faults.Down(true)
-	require.Equal(t, 200, one.let(t, perSecond(50), 200))
-	require.Equal(t, int64(1), counter.Commits.Load(), "it is asked once in a second")
+	require.Equal(t, 200, one.admitted(t, perSecond(50), 200))
+	require.Equal(t, int64(1), counter.Commits.Load(), "it is tried once in a second")
 	faults.Down(false)
-	require.Equal(t, 200, one.let(t, perSecond(50), 200))
+	require.Equal(t, 200, one.admitted(t, perSecond(50), 200))
 	now = now.Add(time.Second)
-	require.Equal(t, 50+free(50), one.let(t, perSecond(50), 200))
-	require.Positive(t, asked)
+	require.Equal(t, 50+free(50), one.admitted(t, perSecond(50), 200))
+	require.Positive(t, commits)
 	require.Contains(t, (&service{metrics: one.metrics}).scrape(t),
 		`billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
 }
@@ -244,7 +245,7 @@ var full = catalog.Queue{
 	ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore},
 }
 
-func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
+func TestFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 	t.Parallel()
 	alert := catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}
 	type row struct {
@@ -266,42 +267,42 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 		one := instance(shared, func() time.Time { return fixed })
 		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age),
 			map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
-		require.Equal(t, test.want, one.ask(t.Context(), t,
+		require.Equal(t, test.want, one.refusal(t.Context(), t,
 			catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
 	})
 }
 
-func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *testing.T) {
+func TestBacklogIsReadEveryTenSecondsAndRefusesNothingWhileUnknown(t *testing.T) {
 	t.Parallel()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
 	one := instance(counter, func() time.Time { return now })
-	require.Equal(t, 1, one.let(t, full, 1), "nobody has counted yet")
+	require.Equal(t, 1, one.admitted(t, full, 1), "the backlog was not counted yet")
 	require.NoError(t, backlog.Write(t.Context(), faults, now,
 		map[string]backlog.Held{"orders": {Messages: 100}}))
 	for _, step := range []struct {
 		sentence string
 		after    time.Duration
-		let      int
+		admitted int
 		gets     int64
 		down     bool
 	}{
-		{"what was read is gone by", 9 * time.Second, 100, 1, false},
+		{"the last count is used", 9 * time.Second, 100, 1, false},
 		{"and read again", time.Second, 0, 2, false},
-		{"what is known still counts", backlog.GoodFor - 10*time.Second, 0, 3, true},
-		{"for a while", 11 * time.Second, 100, 4, true},
+		{"an older count is used while the store is down", backlog.GoodFor - 10*time.Second, 0, 3, true},
+		{"until it is too old", 11 * time.Second, 100, 4, true},
 	} {
 		faults.Down(step.down)
 		now = now.Add(step.after)
-		require.Equal(t, step.let, one.let(t, full, 100), step.sentence)
+		require.Equal(t, step.admitted, one.admitted(t, full, 100), step.sentence)
 		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
 	}
 	require.Contains(t, (&service{metrics: one.metrics}).scrape(t),
 		`billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
 }
 
-func TestABurstOfPayNowIsTaken(t *testing.T) {
+func TestBurstOfPayNowIsAccepted(t *testing.T) {
 	t.Parallel()
 	d, body := open(t, nil), samples.Read(samples.OrderCompleted, samples.Event{})
 	for range 1500 {
@@ -309,7 +310,7 @@ func TestABurstOfPayNowIsTaken(t *testing.T) {
 	}
 }
 
-func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
+func TestRateLimitCountsOnlySignedRequests(t *testing.T) {
 	t.Parallel()
 	now := fixed
 	d := open(t, func(c *webhook.Config) {
@@ -335,12 +336,12 @@ func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
 }
 
-// A producer's rate is for each queue: analytics may fail to keep up, orders may not wait for it.
-func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
+// A producer has a rate for each queue, so that analytics do not hold up orders.
+func TestFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 	t.Parallel()
 	const second = "orders-seen"
 	filetest.Each(t, map[string]string{
-		"over its address": "/queues/" + second + "/messages", "over the topic that both take from": onOrders,
+		"over its own path": "/queues/" + second + "/messages", "over their shared topic": onOrders,
 	}, func(t *testing.T, flood string) {
 		d := open(t, func(c *webhook.Config) {
 			producing()(c)
@@ -360,13 +361,13 @@ func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 		}
 		require.Equal(t, 40, refused)
 		for i := range 20 {
-			taken(t, d, generic(t, toOrders,
+			accepted(t, d, generic(t, toOrders,
 				fmt.Appendf(nil, `{"id":"order_%d","type":"order.shipped","version":1,"data":{"order_id":"o2"}}`, i)))
 		}
 	})
 }
 
-func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
+func TestRefusedMessageOfAListHoldsBackItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	by := func(order, user, id string) string {
 		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,`+
@@ -380,7 +381,7 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"),
 		by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
 	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"},
-		answer.codes(), "what is held up is not counted")
+		answer.codes(), "a held back message is not counted")
 
 	_, message, _ := strings.Cut(strings.TrimSuffix(by("o3", "u1", "e6"), "}"), `"message":`)
 	w := d.send(generic(t, toOrders, []byte(message)))

@@ -70,10 +70,10 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	require.Equal(t, []string{"e1", "orders-process"},
 		[]string{answer.Results[0].EventID, answer.Results[0].Queue})
 	require.Len(t, d.broker.all(), 3)
-	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has its line")
+	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has a line in the log")
 }
 
-// moody is a broker that confirms once enough messages wait, does not confirm some, and panics at others.
+// moody is a broker that confirms once enough messages have arrived, fails some, and panics at others.
 type moody struct {
 	recorder
 	wants, arrived int
@@ -103,7 +103,7 @@ func (p *moody) Publish(ctx context.Context, topic string, m contract.Message) (
 	return p.recorder.Publish(ctx, topic, m)
 }
 
-func TestAListIsPublishedConcurrentlyAndInTheOrderOfEachKey(t *testing.T) {
+func TestListIsPublishedConcurrentlyAndInOrderOfEachKey(t *testing.T) {
 	t.Parallel()
 	broker := &moody{wants: 10, gather: make(chan struct{})}
 	d := open(t, func(c *webhook.Config) { producing()(c); c.Publisher = broker })
@@ -122,7 +122,7 @@ func TestAListIsPublishedConcurrentlyAndInTheOrderOfEachKey(t *testing.T) {
 	require.Len(t, broker.all(), 100)
 }
 
-func TestNothingOvertakesAMessageOfItsKeyThatIsToBeSentAgain(t *testing.T) {
+func TestMessageDoesNotOvertakeAnUnpublishedOneOfItsKey(t *testing.T) {
 	t.Parallel()
 	broker := &moody{fails: []string{"e2"}, panics: []string{"p1"}}
 	d := open(t, func(c *webhook.Config) { producing()(c); c.Publisher = broker })

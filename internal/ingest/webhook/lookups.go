@@ -23,11 +23,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// productTime bounds the wait for points: no sender should wait longer for a note.
+// productTime bounds the wait for points, which are only informative.
 const productTime = 500 * time.Millisecond
 
-// points adds up what an order is worth, for readers of the topic; empty: not known in time. An order that no
-// account could hold is a *contract.Invalid.
+// points adds up the points of an order, for readers of the topic; empty: not known in time. Where no account
+// could hold them, the error is a *contract.Invalid.
 func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
 	m, err := contract.As[*contract.Payment](message)
 	if err != nil || m.EventType != contract.OrderPaid {
@@ -56,7 +56,7 @@ func (s *Service) points(ctx context.Context, tenant string, message contract.Bo
 	return strconv.FormatInt(sum, 10), nil
 }
 
-// A customer without a uid may get one at any moment; a uid seldom changes.
+// A customer without a uid may get one at any time; a uid seldom changes.
 const (
 	knownFor     = time.Minute
 	unknownFor   = 5 * time.Second
@@ -64,7 +64,7 @@ const (
 	lookupTime   = 5 * time.Second
 )
 
-// UIDs returns a Config's UID that looks in the store, and remembers some. It is safe for concurrent use.
+// UIDs returns a Config's UID that reads from the store, with a cache. It is safe for concurrent use.
 func UIDs(
 	db store.Getter, now func() time.Time,
 ) func(ctx context.Context, tenant, id string) (string, error) {
@@ -96,7 +96,7 @@ var (
 		"The order cannot be looked up now; ask again.", 5)
 )
 
-// order answers what became of an order, to whom the producers' secret has signed its path for.
+// order answers with the state of an order, to a request that is signed for its path.
 func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 	o := &outcome{source: catalog.Producers, started: s.config.Now()}
 	state, err := s.lookUpOrder(r)
@@ -115,7 +115,7 @@ func (s *Service) lookUpOrder(r *http.Request) (orders.Standing, error) {
 	if from == nil {
 		return orders.Standing{}, errOrder
 	}
-	claim, err := from.claimed(r, true) // without a path nothing says which order is asked for
+	claim, err := from.claimed(r, true) // without its path a signature would be for any order
 	if err != nil {
 		return orders.Standing{}, err
 	}

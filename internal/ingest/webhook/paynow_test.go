@@ -32,8 +32,8 @@ type rows map[string][]submission
 
 // configurations of the service by the names that testdata/requests.yaml has for them.
 var configurations = map[string]func(*webhook.Config){
-	"paynow": nil,
-	"told":   lenient,
+	"paynow":  nil,
+	"updates": lenient,
 	"directory": func(c *webhook.Config) {
 		c.UID = people{uids: map[string]string{customer: "user-1"}}.UID
 	},
@@ -141,7 +141,7 @@ type record struct {
 	Dropped     []string          `json:"dropped,omitempty"`
 }
 
-// The effect of an event is what its lines say: whatever else is odd is left out, for the buyer has paid.
+// The effect of an order needs its lines. Other bad values are dropped, since the buyer has paid.
 func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
 	published := requests(t).Published
@@ -170,7 +170,7 @@ func asRecorded(t *testing.T, file string, all any) {
 	filetest.Recorded(t, string(recorded), file)
 }
 
-func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
+func TestLargeOrderIsPublishedWholeWithAWarning(t *testing.T) {
 	t.Parallel()
 	for points, body := range map[string][]byte{
 		"2000":    append([]byte(order), bytes.Repeat([]byte(" "), 1<<20-len(order))...),
@@ -178,7 +178,7 @@ func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 		"9000000": spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(oneLine+",", 4500), ",")),
 	} {
 		d := open(t, nil)
-		got := taken(t, d, payNow(t, body)).broker.all()[0].message
+		got := accepted(t, d, payNow(t, body)).broker.all()[0].message
 		require.Equal(t, points, got.Attributes["points"])
 		large := len(got.Data) > contract.WarnDataBytes
 		require.Equal(t, points == "9000000", large)
@@ -190,12 +190,13 @@ func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 	}
 	odd := strings.Replace(oneLine, "1000", "-7319", 1) + "," + strings.Replace(oneLine, "1000", `"7319"`, 1)
 	lines := spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(odd+",", 1000), ","))
-	got := requireTaken(t, open(t, nil), payNow(t, lines),
+	got := requireAccepted(t, open(t, nil), payNow(t, lines),
 		[]string{"body.lines[].price: integer", "body.lines[].price: negative"}, "7319")
-	require.Len(t, paid(t, got).Data.Order.Items, 2000, "what is left out of thousands of lines is a short line")
+	require.Len(t, paid(t, got).Data.Order.Items, 2000,
+		"the dropped fields of thousands of lines are logged once")
 }
 
-func TestAnEventThatNoQueueWantsIsVerifiedAndIgnored(t *testing.T) {
+func TestEventWithoutAQueueIsVerifiedAndIgnored(t *testing.T) {
 	t.Parallel()
 	for _, r := range requests(t).Ignored["paynow"] {
 		d, from := open(t, nil), "paynow"
@@ -246,8 +247,8 @@ const (
 	shipped   = `{"type":"order.shipped","version":1,"data":{"order_id":"o1"}}`
 )
 
-// An upgrade of a plan is, byte for byte, an upgrade that is paid.
-func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
+// The message that announces an upgrade has the same body as the one that charges it.
+func TestMessageSignedForOneQueueIsRefusedAtAnother(t *testing.T) {
 	t.Parallel()
 	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1",` +
 		`"amount":"9.99","currency":"EUR"}}`)
@@ -255,14 +256,14 @@ func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 		d, r := open(t, producing()), request(t, test.Path, bytes.NewReader(upgrade))
 		signFor(t, r, test.Destination, signature.Generic, genericSecret, upgrade, fixed)
 		if test.Code == "" {
-			taken(t, d, r)
+			accepted(t, d, r)
 			continue
 		}
 		requireProblem(t, d, d.send(r), http.StatusUnauthorized, test.Code, "")
 	}
 }
 
-func TestAMessageThatIsSentAgainIsTheSameEvent(t *testing.T) {
+func TestRepeatedMessageIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	d := open(t, producing())
 	for _, body := range []string{
@@ -276,13 +277,13 @@ func TestAMessageThatIsSentAgainIsTheSameEvent(t *testing.T) {
 	}
 }
 
-func TestAnOrderHasAsManyItemsAsItsHandlerTakes(t *testing.T) {
+func TestOrderHasAtMostTheItemsThatItsHandlerTakes(t *testing.T) {
 	t.Parallel()
 	order := func(items int) string {
 		return `{"type":"order.created","version":1,"data":{"order_id":"o1","items":[` +
 			strings.TrimSuffix(strings.Repeat(`{"product_id":"p1","quantity":1},`, items), ",") + `]}}`
 	}
-	taken(t, open(t, producing()), generic(t, toOrders, []byte(order(100))))
+	accepted(t, open(t, producing()), generic(t, toOrders, []byte(order(100))))
 	submission{Path: toOrders, Body: order(101), Code: broken, Where: "data.items", Rule: "max=100"}.check(t,
 		producing())
 }
@@ -299,8 +300,8 @@ func declaring(t *testing.T, eventType string, members ...contract.Member) func(
 	}
 }
 
-// A source may be let send more than Pub/Sub takes in one message.
-func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing.T) {
+// A source may send bodies that are larger than a message of Pub/Sub.
+func TestMessageLargerThanPubSubsLimitIsRefusedAloneAndNotCounted(t *testing.T) {
 	t.Parallel()
 	parts, row := contract.Member{Name: "parts"}, ""
 	for i := range 17 {
@@ -319,7 +320,7 @@ func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing
 	d := open(t, roomy)
 	answer := d.list(t, toOrders, of("o1", "e1"), `{"message":`+huge+`}`, of("o1", "e2"))
 	require.Equal(t, []string{"202", "422message_limit", "202"}, answer.codes(),
-		"it holds up nothing, and takes nothing of the rate")
+		"it holds back nothing, and does not count for the rate")
 	require.Len(t, d.broker.all(), 2)
 	answer = d.list(t, toOrders, of("o2", "e3"))
 	require.Equal(t, []string{"429rate_limited"}, answer.codes(), "each of a list counts for the rate")
@@ -330,7 +331,7 @@ func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing
 	require.Contains(t, w.Body.String(), "10000000 bytes")
 }
 
-func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
+func TestMessageTooLargeForADocumentCannotHaveATimeOfDelivery(t *testing.T) {
 	t.Parallel()
 	declared := declaring(t, "order.created",
 		contract.Member{Name: "items", List: []contract.Member{{Name: "product_id", Shape: "id"}}})
@@ -341,5 +342,5 @@ func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
 		Path: toOrders, Body: message + `"deliver_at":"2026-03-04T10:00:00Z"}`, Code: broken, Where: "deliver_at",
 		Rule: "too_large_to_wait",
 	}.check(t, declared)
-	taken(t, open(t, declared), generic(t, toOrders, []byte(message+`"tenant":"t1"}`)))
+	accepted(t, open(t, declared), generic(t, toOrders, []byte(message+`"tenant":"t1"}`)))
 }

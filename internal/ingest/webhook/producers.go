@@ -23,7 +23,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// destination is where a producer puts messages: on one queue, or on a topic that queues share.
+// destination is where a producer sends messages: one queue, or a topic that queues share.
 type destination struct {
 	// topic is the id of the shared topic; empty: the messages are for the one queue alone.
 	topic string
@@ -62,7 +62,7 @@ func (s *Service) topicOf(name string) (destination, bool) {
 	return to, len(to.queues) > 0
 }
 
-// bound are the queues of the place that take a message with this routing key.
+// bound are the queues of the destination that are bound to this routing key.
 func (d *destination) bound(routingKey string) []catalog.Queue {
 	if d.topic == "" {
 		return d.queues
@@ -102,7 +102,7 @@ func unpack(body []byte) (events []event, list bool, err error) {
 	})
 	switch {
 	case listed != nil && names > 1:
-		return nil, true, contract.Broken("?", "unknown") // its name may be anything
+		return nil, true, contract.Broken("?", "unknown") // its name may hold anything
 	case listed != nil:
 		var each []jsontext.Value
 		if err := json.Unmarshal(listed, &each); err != nil || len(each) == 0 || len(each) > maxListed {
@@ -119,7 +119,7 @@ func unpack(body []byte) (events []event, list bool, err error) {
 	}
 }
 
-// readItem leaves the shapes of its texts to the check of the message's attributes.
+// readItem does not check the shapes of texts: the check of the message's attributes does.
 func readItem(value jsontext.Value) (i event) {
 	var broken mistakes
 	texts := map[string]*string{
@@ -148,7 +148,7 @@ func readItem(value jsontext.Value) (i event) {
 			}
 		default:
 			if _, found := pii.Detect(pii.Code, name); found || !pii.Code.Valid(name) {
-				name = "?" // it may be anything
+				name = "?" // it may hold anything
 			}
 			broken.add(name, "unknown")
 		}
@@ -160,7 +160,7 @@ func readItem(value jsontext.Value) (i event) {
 	return i
 }
 
-// mistakes are what is wrong with an item.
+// mistakes are those of an item.
 type mistakes []pii.Violation
 
 func (m *mistakes) add(path, rule string) {
@@ -176,7 +176,7 @@ func (m mistakes) err() error {
 	return &contract.Invalid{Violations: m}
 }
 
-// routed finds the queues that a message reaches. What is asked for must be theirs.
+// routed finds the queues that a message reaches. All of them must allow its options.
 func (s *Service) routed(i *event, to *destination) ([]catalog.Queue, error) {
 	_, eventType := i.body.Identity()
 	if to.topic != "" && i.routingKey == "" {
@@ -234,7 +234,7 @@ var (
 		"An internal error. The message may have been accepted; send it again.", 0)
 )
 
-// receiveAll answers a list. Messages behind one that is to be sent again wait: they would overtake it.
+// receiveAll answers a list. Messages behind one to be sent again are held back: they would overtake it.
 func (s *Service) receiveAll(
 	w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event,
 ) {
@@ -280,7 +280,7 @@ func (s *Service) receiveAll(
 	serve.WriteJSON(w, http.StatusOK, map[string]any{"results": answers})
 }
 
-// atOnce calls f with each number below n. A panic ends its own call alone.
+// atOnce calls f with each number below n concurrently. A panic ends its own call alone.
 func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
@@ -301,8 +301,8 @@ func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context,
 	_ = group.Wait() // none returns an error
 }
 
-// inLines are the messages that can be published, by their places: in one line those of one ordering key.
-// What comes behind a message whose key could not be made may be of the same key, and is held up.
+// inLines are the positions of the messages that can be published: in one line those of one ordering key.
+// Those behind a message of unknown key may be of the same key, and are held back.
 func inLines(events []event, outcomes []outcome) (lines [][]int) {
 	of, held := map[string]int{}, false
 	for i := range events {

@@ -21,27 +21,27 @@ import (
 // provider is a declaration of the catalog, compiled.
 type provider struct {
 	catalog.Provider
-	// kind is the event type alone, and head what an event has that no queue wants.
+	// kind is the event type alone, and head the members of an event without a queue.
 	kind, head *pii.Projection
 	events     map[string]*mapping
 	now        func() time.Time
-	// api is nil where nothing is read of it.
+	// api is nil where nothing is read from it.
 	api *api
 }
 
-// mapping is what becomes of the events of one type.
+// mapping maps the events of one type.
 type mapping struct {
 	catalog.ProviderEvent
 	contract   *contract.Contract
 	projection *pii.Projection
 	time       catalog.Reading
 	uid, order catalog.Reading
-	// currency is of the amounts; of members the strict ones go first.
+	// currency is that of the amounts. Strict members come first.
 	currency        catalog.Reading
 	members, listed []member
 	// element is the number of the body's list elements; 0: one element is made of members outside of lists.
 	element int
-	// paths are the body's, by those of the contract.
+	// paths are those of the body, by those of the contract.
 	paths map[string]string
 }
 
@@ -129,7 +129,7 @@ func newMapping(
 	return m
 }
 
-// precedence: an amount that must not be left out refuses before its currency, without which others go.
+// precedence: a required amount refuses before its currency, without which optional amounts are dropped.
 func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:
@@ -141,11 +141,11 @@ func (m member) precedence() int {
 	}
 }
 
-// unread: what is dropped unread may have names that stand twice.
+// unread: members that are dropped unread may have duplicate names.
 var unread = jsontext.AllowDuplicateNames(true)
 
-// read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants, or
-// that has mistakes, the head is read alone: its mistakes go first. The error is as that of Try.
+// read minimizes the webhook, and maps it into the contract. Of an event without a queue, or with mistakes,
+// only the head is read, whose mistakes come first. The error is as that of Try.
 func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw, unread)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	case eventType == "":
 		return contract.Broken(p.Type, "required")
 	}
-	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
+	o.EventID, o.eventType = id, eventType // their shapes were checked
 	event.route = route
 	if !wanted {
 		o.ignore("no_queue")
@@ -205,7 +205,7 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	if m.time.As == "unix" {
 		when = unix(at)
 	}
-	if when == "" { // a time that nobody needs is not written: each webhook comes through here
+	if when == "" { // an unneeded time is not formatted, since this runs for each webhook
 		when = p.now().UTC().Format(time.RFC3339)
 	}
 	uid, _ := f.first(m.uid)
@@ -218,7 +218,7 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 }
 
 // refunded is the one function that a declaration may call; see catalog.Functions. Of the payment's amount
-// and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
+// and the refunded one, the smaller one above 0 is returned. The error is a *contract.Invalid.
 func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
@@ -233,21 +233,21 @@ func (f *filling) refunded(paths []string) (minor int64, given bool, err error) 
 	return minor, given, nil
 }
 
-// Trial is what would leave ingest of a provider's webhook.
+// Trial is what ingest would publish of a provider's webhook.
 type Trial struct {
 	EventID     string `json:"event_id" show:"Event"`
 	EventType   string `json:"event_type" show:"Type"`
 	Ignored     string `json:"ignored,omitempty" show:"Ignored"`
 	UID         string `json:"uid,omitempty" show:"UID"`
 	ShopOrderID string `json:"shop_order_id,omitempty" show:"Shop's order"`
-	// Read is what the service would ask the provider's API for, where its source has a key.
+	// Read is the URL that the service would read from the provider's API, where its source has a key.
 	Read string `json:"read,omitempty" show:"Reads"`
-	// Message is the body of the message, and Dropped what is left out of the webhook's.
+	// Message is the body of the message, and Dropped what is left out of the webhook.
 	Message jsontext.Value `json:"message,omitempty" show:"Message"`
 	Dropped []Drop         `json:"dropped" show:"Dropped"`
 }
 
-// Drop is a path of the webhook's body that does not leave, and why.
+// Drop is a path of the webhook's body that is not published, and why.
 type Drop struct {
 	Path string `json:"path" show:"Path"`
 	Why  string `json:"why" show:"Why"`
@@ -304,7 +304,7 @@ func pathsOf(document []byte) (paths []string) {
 			continue
 		}
 		if in, n := decoder.StackIndex(decoder.StackDepth()); in == '{' && n%2 == 1 {
-			continue // a name
+			continue // a member's name
 		}
 		at := pointer.ReplaceAllString(string(decoder.StackPointer()), "[]$1")
 		path := strings.ReplaceAll(strings.TrimPrefix(at, "/"), "/", ".")

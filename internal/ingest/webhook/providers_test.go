@@ -36,7 +36,7 @@ func mac(secret, signed string) []byte {
 	return sum.Sum(nil)
 }
 
-// senders sign by hand, as the documentation of each provider has it, not by its declaration.
+// senders sign as the documentation of each provider says, not by its declaration.
 var senders = map[string]func(h http.Header, secret, body string, at time.Time){
 	"stripe": func(h http.Header, secret, body string, at time.Time) {
 		stamp := strconv.FormatInt(at.Unix(), 10)
@@ -62,7 +62,7 @@ var senders = map[string]func(h http.Header, secret, body string, at time.Time){
 	},
 }
 
-// provided has a source for each provider, whose events go to a queue of its format.
+// provided adds a source for each provider, whose events go to a queue of its format.
 func provided(c *webhook.Config) {
 	producing()(c)
 	c.Catalog.Sources = maps.Clone(c.Catalog.Sources)
@@ -120,7 +120,7 @@ func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 	asRecorded(t, "testdata/provided.json", all)
 }
 
-// eachWebhook visits the samples of every shipped provider, also PayNow's, whose messages stand alone.
+// eachWebhook visits the samples of every shipped provider, and those of PayNow in package samples.
 func eachWebhook(t testing.TB, visit func(name, provider, body string)) {
 	t.Helper()
 	eachSample(t, visit)
@@ -129,12 +129,12 @@ func eachWebhook(t testing.TB, visit func(name, provider, body string)) {
 	}
 }
 
-func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing.T) {
+func TestProvidersRequestWithAWrongSignatureIsRefused(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{}
 	eachWebhook(t, func(_, provider, body string) { bodies[provider] = body })
 	shipped := slices.Sorted(maps.Keys(loaded().Providers))
-	require.Equal(t, shipped, slices.Sorted(maps.Keys(bodies)), "each that is shipped")
+	require.Equal(t, shipped, slices.Sorted(maps.Keys(bodies)), "each shipped provider")
 	inHex, inBase64 := regexp.MustCompile(`[0-9a-f]{64}`), regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	for provider, body := range bodies {
 		scheme := loaded().Providers[provider].Signature
@@ -148,9 +148,9 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 			change func(r *http.Request)
 			want   string
 		}{
-			"good":                  {func(*http.Request) {}, ""},
-			"the secret before":     {signed(olderSecret, fixed), ""},
-			"a secret that is gone": {signed(genericSecret, fixed), "signature_mismatch"},
+			"good":             {func(*http.Request) {}, ""},
+			"the older secret": {signed(olderSecret, fixed), ""},
+			"a removed secret": {signed(genericSecret, fixed), "signature_mismatch"},
 			"tampered": {
 				func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(body + " ")) }, "signature_mismatch",
 			},
@@ -162,7 +162,7 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 			"without":     {func(r *http.Request) { r.Header.Del(scheme.Header) }, "signature_missing"},
 			"truncated":   {header(func(value string) string { return value[:40] }), "signature_malformed"},
 			"no encoding": {header(func(string) string { return scheme.Prefix + "%%%" }), "signature_malformed"},
-			"the encoding of others": {header(func(value string) string {
+			"the other encoding": {header(func(value string) string {
 				if sum := inHex.FindString(value); sum != "" {
 					raw, _ := hex.DecodeString(sum)
 					return strings.Replace(value, sum, base64.StdEncoding.EncodeToString(raw), 1)
@@ -173,7 +173,7 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 			}), "signature_malformed"},
 		} {
 			if scheme.ReplayWindow == "none" && strings.HasPrefix(test.want, "timestamp") {
-				test.want = "" // it signs no time, and says so
+				test.want = "" // it signs no time, as its declaration says
 			}
 			d, r := open(t, provided), sentBy(t, provider, paynowSecret, body, fixed)
 			test.change(r)
@@ -189,16 +189,16 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 	}
 }
 
-// A request that was listened to passes once more within the window, and its sender may sign it again, by
-// another secret: its event is known by its id and its payload.
-func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
+// An intercepted request passes once more within the window, and its sender may sign it again with another
+// secret. Both are the same event, of the same id and payload.
+func TestReplayedRequestIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	eachWebhook(t, func(name, provider, body string) {
 		d := open(t, provided)
 		seen := map[string]bool{}
-		taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
-		taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
-		taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute)))
+		accepted(t, d, sentBy(t, provider, paynowSecret, body, fixed))
+		accepted(t, d, sentBy(t, provider, paynowSecret, body, fixed))
+		accepted(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute)))
 		for _, sent := range d.broker.all() {
 			sum := filetest.Must(requireWhole(t, sent.message).PayloadHash())(t)
 			seen[sent.message.Attributes["event_id"]+sum] = true
@@ -209,7 +209,7 @@ func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 
 const canary = "Mette Lindqvist <mette@example.org>"
 
-// planted are copies of a document, each with the canary in place of one text that is no name.
+// planted are copies of a document, each with the canary in place of one text value.
 func planted(t testing.TB, document string) (copies []string) {
 	t.Helper()
 	decoder := jsontext.NewDecoder(strings.NewReader(document))
@@ -224,14 +224,14 @@ func planted(t testing.TB, document string) (copies []string) {
 			end := decoder.InputOffset()
 			start := end - int64(len(strconv.Quote(value.String())))
 			require.Equal(t, strconv.Quote(value.String()), document[start:end],
-				"samples have nothing that is escaped")
+				"samples have no escapes")
 			copies = append(copies, document[:start]+strconv.Quote(canary)+document[end:])
 		}
 	}
 }
 
-// A person's data stays out of everything, wherever in a sample it stands: also where an id is expected.
-func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
+// Personal data is not published wherever it is in a sample, also where an id is expected.
+func TestTextOfAProvidersSampleIsPublishedOnlyInItsShape(t *testing.T) {
 	t.Parallel()
 	eachWebhook(t, func(name, provider, body string) {
 		d, answers := open(t, provided), httptest.NewRecorder()
@@ -245,8 +245,8 @@ func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
 	})
 }
 
-// What an event's effect needs refuses it by the provider's own path; anything else is left out.
-func TestABadValueOfAProvidersSampleRefusesItOrIsLeftOut(t *testing.T) {
+// A bad value of a required member refuses the event, by the provider's path. Of others it is dropped.
+func TestBadValueOfAProvidersSampleRefusesItOrIsDropped(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{}
 	eachSample(t, func(name, _, body string) { bodies[name] = body })

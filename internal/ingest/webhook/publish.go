@@ -48,7 +48,7 @@ func refusal(err error) *serve.Problem {
 	return &broken
 }
 
-// compose makes the message, and looks over all of it once more before it may leave.
+// compose makes the message, and checks all of it once more.
 func (s *Service) compose(ctx context.Context, in *event, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.body.Attributes()
@@ -97,7 +97,8 @@ func (s *Service) compose(ctx context.Context, in *event, b *buffers, o *outcome
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
-// publish answers 202 only after the broker has confirmed, and refuses what it never takes before it counts.
+// publish answers 202 only after the broker has confirmed. A message that the broker would never accept is
+// refused before it is counted.
 func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcome) error {
 	m := e.message
 	if m.Check() != nil {
@@ -152,7 +153,7 @@ func (o *outcome) answer() result {
 	return answer
 }
 
-// record writes the metrics and the one line of a webhook, or of one message of a list.
+// record writes the metrics and the log line of a webhook, or of a message of a list.
 func (s *Service) record(ctx context.Context, o *outcome) {
 	took := s.config.Now().Sub(o.started)
 	s.config.Metrics.Webhook(o.source, o.Status, o.Reason, took)
@@ -178,7 +179,7 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 		texts := make([]string, len(o.dropped))
 		for i, v := range o.dropped {
 			texts[i] = v.String()
-			if o.Status == http.StatusAccepted { // one that is sent again counts once
+			if o.Status == http.StatusAccepted { // a repeated one is counted once
 				s.config.Metrics.DroppedField(o.source, v.Path, v.Rule)
 			}
 		}

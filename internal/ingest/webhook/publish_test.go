@@ -38,7 +38,7 @@ func (absent) Publish(ctx context.Context, _ string, _ contract.Message) (string
 	return "", ctx.Err()
 }
 
-func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
+func TestEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 	t.Parallel()
 	const lookup, unconfirmed = "customer_lookup_failed", "publish_unconfirmed"
 	const address = "mette.lindqvist@example.com"
@@ -55,12 +55,12 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 		status int
 		code   string
 		cause  string // in the log alone
-		again  bool   // it is taken when it is sent again
+		again  bool   // it is accepted when it is sent again
 	}
 	filetest.Each(t, map[string]row{
 		"a directory that fails":         {directory(people{err: errDown}.UID), 503, lookup, "", false},
 		"a directory that never answers": {directory(absent{}.UID), 503, lookup, "", false},
-		"a directory that tells an address": {
+		"a directory whose uid is an address": {
 			directory(people{uids: map[string]string{samples.CustomerID: address}}.UID), 422, broken, "", false,
 		},
 		"a broker that fails":        {fails(errDown), 503, unconfirmed, "unknown", true},
@@ -85,15 +85,14 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 			test.cause, queue))
 		if test.again {
 			require.Empty(t, d.send(payNow(t, body)).Header().Get("Retry-After"))
-			require.Len(t, d.broker.all(), 1, "it is sent again, and taken")
+			require.Len(t, d.broker.all(), 1, "it is accepted when it is sent again")
 			require.Equal(t, 1, strings.Count(d.log.String(), `"cause"`))
 		}
 	})
 }
 
-// A message says when the request was received, which is not the moment of its publication, and which release
-// has received it.
-func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
+// The time of the request is not that of its publication.
+func TestMessageHasTheTimeOfItsRequestAndTheRelease(t *testing.T) {
 	t.Parallel()
 	renewal := func(n int) string {
 		return fmt.Sprintf(`{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,`+
@@ -126,7 +125,7 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, received.Before(published))
 			require.Equal(t, sent[0].message.Attributes[contract.AttrReceived], attributes[contract.AttrReceived],
-				"those of one request were received at once")
+				"messages of one request have the same time")
 			said, is := attributes[contract.AttrRelease]
 			require.Equal(t, []any{test.release, test.release != ""}, []any{said, is})
 		}
@@ -137,7 +136,7 @@ type lookedUp struct {
 	points   int64
 	known    bool
 	err      error
-	patience time.Duration // how long it was given
+	patience time.Duration // until the deadline of the call
 }
 
 func (l *lookedUp) Points(ctx context.Context, _, _ string) (int64, bool, error) {
@@ -147,19 +146,19 @@ func (l *lookedUp) Points(ctx context.Context, _, _ string) (int64, bool, error)
 	return l.points, l.known, l.err
 }
 
-func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
+func TestOrderIsAcceptedWithAnyProducts(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		products *lookedUp
 		points   string
 	}
 	filetest.Each(t, map[string]row{
-		"worth what the store says":                 {&lookedUp{points: 7, known: true}, "14"},
-		"unknown, which the worker finds out":       {&lookedUp{}, ""},
-		"not known now, which is no reason to wait": {&lookedUp{err: errDown}, ""},
+		"worth what the store says":         {&lookedUp{points: 7, known: true}, "14"},
+		"unknown, which the worker refuses": {&lookedUp{}, ""},
+		"not known now":                     {&lookedUp{err: errDown}, ""},
 	}, func(t *testing.T, test row) {
 		d := open(t, func(c *webhook.Config) { c.Points = test.products.Points })
-		got := requireTaken(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})), nil, "")
+		got := requireAccepted(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})), nil, "")
 		points, ok := got.Attributes["points"]
 		require.Equal(t, []any{test.points, test.points != ""}, []any{points, ok})
 		require.NotZero(t, test.products.patience)
@@ -174,7 +173,7 @@ func knowing(t *testing.T, fields map[string]any) (*storetest.Counter, *storetes
 	return &storetest.Counter{Store: faults}, faults
 }
 
-func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
+func TestLookupOfACustomerIsCached(t *testing.T) {
 	t.Parallel()
 	const known, unknown = time.Minute, 5 * time.Second
 	now := fixed
@@ -184,23 +183,23 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 		sentence, id string
 		after        time.Duration
 		uid          string
-		asked        int64
+		reads        int64
 	}{
-		{"the store is asked", "c1", 0, "u1", 1},
-		{"and its answer believed", "c1", known - 1, "u1", 1},
-		{"but not for ever", "c1", 1, "u1", 2},
-		{"that there is none is an answer too", "c2", 0, "", 3},
-		{"believed", "c2", unknown - 1, "", 3},
-		{"for a moment", "c2", 1, "", 4},
+		{"the store is read", "c1", 0, "u1", 1},
+		{"then its answer is cached", "c1", known - 1, "u1", 1},
+		{"until it expires", "c1", 1, "u1", 2},
+		{"a customer without a uid is read", "c2", 0, "", 3},
+		{"and cached", "c2", unknown - 1, "", 3},
+		{"for a shorter time", "c2", 1, "", 4},
 	} {
 		now = now.Add(step.after)
 		uid, err := directory(t.Context(), "default", step.id)
 		require.NoError(t, err, step.sentence)
-		require.Equal(t, []any{step.uid, step.asked}, []any{uid, from.Gets.Load()}, step.sentence)
+		require.Equal(t, []any{step.uid, step.reads}, []any{uid, from.Gets.Load()}, step.sentence)
 	}
 }
 
-func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
+func TestFailedLookupIsNotCached(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]map[string]any{
 		"the store is down": {"uid": "u1"}, "no uid": {}, "an empty one": {"uid": ""},
@@ -209,13 +208,13 @@ func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
 		from, faults := knowing(t, fields)
 		faults.Down(fields["uid"] == "u1")
 		directory := webhook.UIDs(from, func() time.Time { return fixed })
-		for asked := range int64(2) { // it is not remembered
+		for reads := range int64(2) { // it is not cached
 			uid, err := directory(t.Context(), "default", "c1")
 			require.Error(t, err)
 			require.Empty(t, uid)
 			require.Equal(t, fields["uid"] == "u1", errors.Is(err, storetest.ErrFault))
 			require.NotContains(t, err.Error(), "ilse")
-			require.Equal(t, asked+1, from.Gets.Load())
+			require.Equal(t, reads+1, from.Gets.Load())
 		}
 	})
 }
@@ -239,7 +238,7 @@ func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, erro
 	}}, nil
 }
 
-func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
+func TestProducerReadsTheStateOfItsOrder(t *testing.T) {
 	t.Parallel()
 	for _, test := range requests(t).Reads {
 		d := open(t, func(c *webhook.Config) { producing()(c); c.Store = shelfOfOrders{} })
@@ -254,7 +253,7 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock",
 			"short_of":"`+test.Code+`",
 			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`,
-			w.Body.String(), "and nothing of who has ordered")
+			w.Body.String(), "and nothing about the buyer")
 		require.Contains(t, d.log.String(), `"reason":"order_read"`)
 	}
 }
@@ -287,7 +286,7 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 			[]string{"a body budget of 1048576 bytes is too small"},
 			"",
 		},
-		"an account that nobody declared": {func(c *webhook.Config) {
+		"an account that is not declared": {func(c *webhook.Config) {
 			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
 		}, []string{`the catalog has no account "nobody"`}, ""},
 	}, func(t *testing.T, test row) {
@@ -329,7 +328,7 @@ func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {
 	require.Len(t, seen, n)
 }
 
-func TestAServiceThatDrainsIsNotReadyButStillAnswers(t *testing.T) {
+func TestDrainingServiceIsNotReadyButStillAnswers(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
 	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
@@ -337,5 +336,5 @@ func TestAServiceThatDrainsIsNotReadyButStillAnswers(t *testing.T) {
 			http.NoBody)).Code)
 		d.Drain()
 	}
-	taken(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+	accepted(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
 }

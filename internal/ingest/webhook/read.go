@@ -17,7 +17,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// api answers what a provider's webhooks do not say.
+// api reads members that a provider's webhooks do not have.
 type api struct {
 	client        http.Client
 	authorization string
@@ -36,8 +36,8 @@ func newAPI(of catalog.API, key string, client http.Client, timeout time.Duratio
 	return &api{client, strings.Replace(of.Authorization, "{key}", key, 1), timeout}
 }
 
-// extend is the body with the API's answer in it, and the body as it is where there is no such object. cause
-// says why there is no answer, for the log alone.
+// extend is the body with the API's answer in it, or the body as it is where the API has no such object.
+// cause is why there is no answer, for the log alone.
 func (a *api) extend(ctx context.Context, body []byte, address string) (extended []byte, cause string) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (a *api) extend(ctx context.Context, body []byte, address string) (extended
 	if err != nil {
 		return nil, "api_unavailable"
 	}
-	defer func() { _ = response.Body.Close() }() // it is read, or not wanted
+	defer func() { _ = response.Body.Close() }() // it was read, or is not needed
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound:
@@ -76,13 +76,13 @@ func Beside(body, answer []byte) []byte {
 	return slices.Concat(body[:before], []byte(`"read":`), answer, []byte(","), body[before:])
 }
 
-// readMore minimizes the event again, with what its provider's API says of it.
+// readMore minimizes the event again, with the answer of its provider's API.
 func (p *provider) readMore(ctx context.Context, f *filling, event *event, o *outcome) error {
 	at := event.mapping.Read
 	for _, found := range catalog.Placeholder.FindAllStringSubmatch(at, -1) {
 		id := f.text(found[1])
 		if len(id) == 0 {
-			return nil // nothing more is read of an event without it
+			return nil // without it nothing more is read
 		}
 		at = strings.Replace(at, found[0], url.PathEscape(string(id)), 1)
 	}

@@ -69,13 +69,18 @@ func (h headed) change(r *http.Request) {
 	r.Method, r.URL.Path = cmp.Or(h.Method, r.Method), cmp.Or(h.Path, r.URL.Path)
 }
 
-// What the headers refuse costs no byte of its body.
-func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
-	t.Parallel()
-	body := samples.Read(samples.OrderCompleted, samples.Event{})
+type requestCase struct {
+	change func(*http.Request)
+	status int
+	code   string
+	unread bool
+}
+
+// requestCases change a request of PayNow with a body. Those of testdata/requests.yaml change headers.
+func requestCases(t *testing.T, body []byte) map[string]requestCase {
 	own, byPayNow := goldens(t, contract.PaymentV1)["order_paid.json"], loaded().Providers["paynow"].Signature
-	with := func(body string) func(*http.Request) {
-		return func(r *http.Request) { r.Body = &measured{Reader: strings.NewReader(body)} }
+	read := func(body io.Reader) func(*http.Request) {
+		return func(r *http.Request) { r.Body = &measured{Reader: body} }
 	}
 	signed := func(scheme signature.Scheme, path, secret string) func(*http.Request) {
 		return func(r *http.Request) {
@@ -85,35 +90,25 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 				&measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
 	}
-	const inside = "/queues/paynow-events/messages"
-	type row struct {
-		change func(*http.Request)
-		status int
-		code   string
-		unread bool
-	}
-	all := map[string]row{
+	const inside, mismatch = "/queues/paynow-events/messages", "signature_mismatch"
+	all := map[string]requestCase{
 		"as PayNow sends it":             {func(*http.Request) {}, 202, "", false},
 		"a length that is not announced": {func(r *http.Request) { r.ContentLength = -1 }, 202, "", false},
 		"a body in single bytes": {func(r *http.Request) {
 			r.Body, r.ContentLength = &measured{Reader: iotest.OneByteReader(bytes.NewReader(body))}, -1
 		}, 202, "", false},
-		"a body in halves": {
-			func(r *http.Request) { r.Body = &measured{Reader: iotest.HalfReader(bytes.NewReader(body))} },
-			202, "", false,
-		},
+		"a body in halves":    {read(iotest.HalfReader(bytes.NewReader(body))), 202, "", false},
 		"too much, announced": {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
-		"a body that fails behind its end": {
+		"a body that fails at its end": {
 			func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400,
 			"body_unread", false,
 		},
-		"a body changed on its way": {
-			with(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)), 401, "signature_mismatch", false,
+		"a body that was changed after it was signed": {
+			read(strings.NewReader(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1))), 401, mismatch,
+			false,
 		},
-		"no JSON, and not signed": {with("{"), 401, "signature_mismatch", false},
-		"a secret of another source": {
-			signed(signature.Generic, inside, paynowSecret), 401, "signature_mismatch", false,
-		},
+		"no JSON, and not signed":    {read(strings.NewReader("{")), 401, mismatch, false},
+		"a secret of another source": {signed(signature.Generic, inside, paynowSecret), 401, mismatch, false},
 		"a scheme of another source": {
 			signed(byPayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true,
 		},
@@ -121,12 +116,19 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 		"Standard Webhooks, another id": {func(r *http.Request) {
 			signed(signature.Standard, "/webhooks/acme", genericSecret)(r)
 			r.Header.Set("Webhook-Id", "another")
-		}, 401, "signature_mismatch", false},
+		}, 401, mismatch, false},
 	}
 	for _, h := range requests(t).Headers {
-		all[h.What] = row{h.change, h.Status, h.Code, h.Unread}
+		all[h.What] = requestCase{h.change, h.Status, h.Code, h.Unread}
 	}
-	filetest.Each(t, all, func(t *testing.T, test row) {
+	return all
+}
+
+// A request that is refused by its headers is refused before its body is read.
+func TestRequestIsAcceptedOrRefusedByItsHeadersAndSignature(t *testing.T) {
+	t.Parallel()
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	filetest.Each(t, requestCases(t, body), func(t *testing.T, test requestCase) {
 		d := open(t, func(c *webhook.Config) {
 			events := c.Catalog.Sources["generic"].Events
 			source("acme", func(s *catalog.Source) {
@@ -157,9 +159,9 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	})
 }
 
-// What only a real connection can show: senders that are slow, that announce no
-// length or a wrong one, and that send on after they were refused.
-func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
+// Only a real connection shows slow senders, those that announce no length or a wrong one, and those that go
+// on sending after they were refused.
+func TestBadSendersOnARealConnectionAreAnswered(t *testing.T) {
 	t.Parallel()
 	body := string(samples.Read(samples.OrderCompleted, samples.Event{}))
 	big := strings.Repeat(" ", 1<<20+1)
@@ -173,10 +175,10 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		"a sender that stops in the middle": {
 			fmt.Sprintf("Content-Length: %d\r\n", len(body)), body[:len(body)/2], http.StatusBadRequest, "body_unread",
 		},
-		"a sender of chunks that never ends": {
+		"chunks that do not end": {
 			"Transfer-Encoding: chunked\r\n", chunk(body), http.StatusBadRequest, "body_unread",
 		},
-		"a chunk that is none": {
+		"an invalid chunk": {
 			"Transfer-Encoding: chunked\r\n", "mette\r\n", http.StatusBadRequest, "body_unread",
 		},
 		"1 MiB and a byte, announced and sent": {
@@ -186,7 +188,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 			"Transfer-Encoding: chunked\r\n", chunk(big) + chunk(""), http.StatusRequestEntityTooLarge, "too_large",
 		},
 		"no length and no body": {"", "", http.StatusUnauthorized, "signature_mismatch"},
-		"chunks that end, of a body that is signed": {
+		"chunks of a signed body": {
 			"Transfer-Encoding: chunked\r\n", chunk(body[:99]) + chunk(body[99:]) + chunk(""), http.StatusAccepted, "",
 		},
 	}, func(t *testing.T, test row) {
@@ -196,7 +198,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		ended := make(chan error, 1)
 		patience := time.Minute
 		if test.code == "body_unread" {
-			patience = time.Second // of which the headers may take what they need
+			patience = time.Second // of which the headers take a part
 		}
 		server := &serve.Server{
 			Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience,
@@ -232,7 +234,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 	})
 }
 
-// flood is the body of a sender that stops before its last byte, until it may end.
+// flood is the body of a sender that stops before its last byte, and sends it when on is closed.
 type flood struct {
 	left    int
 	stopped chan<- struct{}
@@ -255,8 +257,8 @@ func (f *flood) Read(p []byte) (int, error) {
 
 func (f *flood) Close() error { return nil }
 
-// A signature that is well-formed and wrong can only be found out with the whole body. What such senders make
-// the service hold together is bounded, and given back. A length that is only announced holds nothing.
+// A well-formed and wrong signature is only found with the whole body. The memory that such senders use
+// together is bounded, and freed. An announced length alone uses none.
 func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	t.Parallel()
 	const budget, crowd = 8 << 20, 100
@@ -296,8 +298,8 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		}
 		waiting := crowd - refused.Load()
 		require.LessOrEqual(t, waiting*int64(test.size-1), int64(budget))
-		require.Positive(t, waiting, "there is room for some")
-		require.Equal(t, test.size == 1, waiting == crowd, "who sends nothing takes no room from others")
+		require.Positive(t, waiting, "some are in the budget")
+		require.Equal(t, test.size == 1, waiting == crowd, "a sender that sends nothing uses no memory")
 		const refusals = `billhook_webhooks_total{reason="bodies_in_flight",source="paynow",status="503"}`
 		require.Equal(t, test.size > 1, strings.Contains(d.scrape(t), refusals))
 		end()
@@ -305,7 +307,7 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		require.Equal(t, int64(crowd), refused.Load()+unsigned.Load())
 		order := webhooktest.Order(1<<20 - 4096)
 		for range 2 * budget >> 20 { // the whole budget is free again for large bodies
-			taken(t, d, payNow(t, order))
+			accepted(t, d, payNow(t, order))
 		}
 	})
 }

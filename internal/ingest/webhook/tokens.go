@@ -38,7 +38,7 @@ var (
 		"The token cannot be checked now; send it again.", 5)
 )
 
-// identify finds the account that a request's token is for, which may send to the place.
+// identify finds the account of a request's token, which may send to the destination.
 func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(),
 		s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
@@ -60,8 +60,8 @@ func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	return errNotAllowed
 }
 
-// scheduled gives the messages of one run of Cloud Scheduler's job the run's id and time: the same body is
-// another event at the next run, and the same one at a repetition.
+// scheduled gives the messages of a run of Cloud Scheduler's job the run's id and time, so that the same body
+// is a new event at the next run, and the same event at a repetition.
 func scheduled(r *http.Request, events []event) {
 	job, said := r.Header.Get("X-Cloudscheduler-Jobname"), r.Header.Get("X-Cloudscheduler-Scheduletime")
 	at, err := time.Parse(time.RFC3339, said)

@@ -1,6 +1,6 @@
-// Package webhook lets messages in: signed webhooks of providers and messages of producers, minimized,
-// validated, and answered 202 once Pub/Sub has confirmed. 4xx: sending again will not help (429: later); 503:
-// keep it and send again. It refuses to parse what is not signed, and to guess.
+// Package webhook is ingest: it verifies signed webhooks of providers and messages of producers, minimizes,
+// validates and publishes them, and answers 202 once Pub/Sub has confirmed. 4xx: sending again does not help
+// (429: later); 503: keep it and send it again. It does not parse what is not signed, and does not guess.
 package webhook
 
 import (
@@ -28,37 +28,36 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Config is what a Service is made of. Every field is required but where it says so.
+// Config is what a Service is made of. Every field is required unless it says otherwise.
 type Config struct {
 	Catalog *catalog.Catalog
 	// Secrets of each source, by its name; each source needs at least one.
 	Secrets map[string][]string
-	// Keys of the providers' APIs, by the source; of a source without one nothing more is read.
+	// Keys of the providers' APIs, by the source; without one nothing is read from the API.
 	Keys map[string]string
-	// Client asks those APIs.
+	// Client calls those APIs.
 	Client http.Client
-	// Tolerance is how far a signed time may lie from now, to both sides.
+	// Tolerance is how far a signed time may be before or after now.
 	Tolerance time.Duration
 	Publisher contract.Publisher
-	// UID finds the uid of a tenant's customer; empty: there is none. With an error nothing is known.
+	// UID finds the uid of a tenant's customer; empty: there is none. With an error it is unknown.
 	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
-	// Points says what a piece of a product is worth, above 0; known: orders may name it. With an error nothing
-	// is known.
+	// Points are those of one piece of a product, above 0; known: orders may name it. Unknown with an error.
 	Points  func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
-	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
+	// PublishTimeout bounds the wait for the broker, and those before it for the provider's API and the uid.
 	PublishTimeout time.Duration
-	// Store has what became of orders, and what a task has counted of backlogs.
+	// Store has the states of orders, and the backlogs that a task has counted.
 	Store store.Getter
-	// Blocks is what instances share to keep messages to the rates of queues and users; nil: nothing is limited.
+	// Blocks is what instances share to limit the rates of queues and users; nil: nothing is limited.
 	Blocks store.Store
-	// Accounts may put messages on queues by a token; the zero value is nobody.
+	// Accounts may put messages on queues with a token; the zero value is none.
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
 	BodyBudget int64
-	// Release is named in each message that it lets in; empty: it is not.
+	// Release is named in each published message; empty: it is not.
 	Release string
 }
 
@@ -69,7 +68,7 @@ type Service struct {
 	sources map[string]*source
 	limits  *Limits // nil: nothing is limited
 	buffers sync.Pool
-	// bodies is what those in flight may hold.
+	// bodies is the budget of the bodies in flight.
 	bodies   *semaphore.Weighted
 	draining atomic.Bool
 }
@@ -77,9 +76,9 @@ type Service struct {
 type source struct {
 	catalog.Source
 	verifier *signature.Verifier
-	// limiters hold the source to its rate, by queue: a flood into one takes nothing from another.
+	// limiters hold the source to its rate, by queue: a flood into one does not use up another's.
 	limiters map[string]*rate.Limiter
-	// routes are where its event types go.
+	// routes are the destinations of its event types.
 	routes map[string]*destination
 	// provider is nil where its bodies are of the contract's formats.
 	provider *provider
@@ -87,24 +86,24 @@ type source struct {
 
 type event struct {
 	raw jsontext.Value
-	// What is asked for; empty or 0: nothing.
+	// The requested options; empty or 0: none.
 	routingKey, deliverAt, priority, tenant string
 	maxAttempts                             int64
-	// given is what its sender says beside it.
+	// given are the attributes that its sender gave.
 	given contract.Given
 	err   error
 	body  contract.Body
 	// mapping is the provider's, for its type.
 	mapping *mapping
-	// uid and shopOrder are what a provider's metadata say of it.
+	// uid and shopOrder are those of the provider's metadata.
 	uid, shopOrder string
-	// read is the address at which its provider says more of it.
+	// read is the URL of more of its members in its provider's API.
 	read string
-	// route is where its provider's webhooks go.
+	// route is the destination of its provider's webhooks.
 	route *destination
-	// points is what it is worth; empty where that is not known.
+	// points are those of the order; empty: unknown.
 	points string
-	// queues are those that it reaches: the one that it is for, or those of its topic.
+	// queues are those that it reaches: its own, or those of its topic.
 	queues  []catalog.Queue
 	topic   string
 	message contract.Message
@@ -132,14 +131,14 @@ func New(config Config) (*Service, error) {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
 		}
-		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
+		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be used while a buffer grows
 			mistakes = append(mistakes, fmt.Errorf(
 				"webhook: source %s: a body budget of %d bytes is too small: at least %d", name, room, need))
 		}
 		at := &source{Source: declared, verifier: verifier}
 		at.limiters, at.routes = map[string]*rate.Limiter{}, map[string]*destination{}
 		for eventType, id := range declared.Events {
-			to, _ := s.queueOf(id) // which was checked when the catalog was loaded
+			to, _ := s.queueOf(id) // the catalog has checked it
 			at.routes[eventType] = &to
 		}
 		for _, q := range config.Catalog.Queues {
@@ -177,31 +176,31 @@ func New(config Config) (*Service, error) {
 	return s, nil
 }
 
-// Drain makes the service report that it is not ready. It goes on to answer.
+// Drain makes the service report that it is not ready. It still answers.
 func (s *Service) Drain() { s.draining.Store(true) }
 
-// Longest is the longest that the service works at an answer.
+// Longest is the longest time that an answer takes.
 func (s *Service) Longest() time.Duration { return 3 * s.config.PublishTimeout }
 
-// outcome is how a webhook ends: its answer and its log line.
+// outcome is the answer to a webhook and its log line.
 type outcome struct {
-	// result has of the message what was checked for its shape. A Problem has its own status and reason.
+	// result has members of the message whose shape was checked. A Problem has its own status and reason.
 	result
 	eventType string
 
 	source  string
-	account string // that has sent it by a token; empty: it came with a signature
+	account string // that has sent it with a token; empty: it was signed
 	started time.Time
 	bytes   int
-	// item is its place in a list, from 1 on; 0: it came alone.
+	// item is its position in a list, from 1 on; 0: it came alone.
 	item int
-	// dropped is what was left out for its value: paths and rules.
+	// dropped are the paths and rules of the values that were left out.
 	dropped pii.Dropped
 	// cause is why the broker did not confirm, for the log alone.
 	cause string
 }
 
-// result is what is answered about a message.
+// result is the answer about a message.
 type result struct {
 	Status      int    `json:"status,omitzero"` // in a list
 	EventID     string `json:"event_id,omitempty"`
@@ -209,7 +208,7 @@ type result struct {
 	Topic       string `json:"topic,omitempty"`
 	MessageID   string `json:"message_id,omitempty"`
 	OrderingKey string `json:"ordering_key,omitempty"`
-	// Ignored: no queue wants it, and Reason says why.
+	// Ignored: no queue takes it, and Reason says why.
 	Ignored bool   `json:"ignored,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	// RetryAfter is in seconds.
@@ -217,17 +216,17 @@ type result struct {
 	*serve.Problem
 }
 
-// refuse ends it with the problem that an error stands for.
+// refuse ends it with the problem of an error.
 func (o *outcome) refuse(err error) {
 	p := refusal(err)
 	o.Problem, o.Status, o.Reason = p, p.Status, p.Code
 }
 
-// ignore ends a webhook that no queue wants.
+// ignore ends a webhook that no queue takes.
 func (o *outcome) ignore(reason string) { o.Status, o.Ignored, o.Reason = http.StatusOK, true, reason }
 
-// prepare makes the message of a verified body; none where no queue wants it. to is where its producer puts
-// it, and nil for a provider's webhook.
+// prepare makes the message of a verified body; none where no queue takes it. to is the destination of a
+// producer's message, and nil for a provider's webhook.
 func (s *Service) prepare(
 	ctx context.Context, from *source, to *destination, e *event, b *buffers, o *outcome,
 ) (err error) {
@@ -269,10 +268,10 @@ func (s *Service) prepare(
 	return nil
 }
 
-// validate holds the body to its contract. Of a provider's what is bad and optional is left out.
+// validate holds the body to its contract. From a provider's body bad optional members are dropped.
 func (e *event) validate(o *outcome, provided bool) error {
 	err := e.body.Validate()
-	// others may go with what was dropped
+	// members may need those that were dropped
 	if provided && (err != nil || e.mapping == nil && len(o.dropped) > 0) {
 		before := len(o.dropped)
 		o.dropped = e.body.Relax(o.dropped)
@@ -282,7 +281,7 @@ func (e *event) validate(o *outcome, provided bool) error {
 	return e.explain(err)
 }
 
-// explain returns an error as the sender can read it, with the paths of its own body.
+// explain returns an error with the paths of the sender's own body.
 func (e *event) explain(err error) error {
 	if invalid, ok := errors.AsType[*contract.Invalid](err); ok {
 		e.mapping.sent(invalid.Violations)
@@ -291,7 +290,7 @@ func (e *event) explain(err error) error {
 }
 
 // readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are
-// dropped from a provider's body; a producer learns of both.
+// dropped from a provider's body; both refuse a producer's.
 func (s *Service) readGeneric(scratch []byte, from *source, to *destination, e *event, o *outcome) error {
 	contracts, body := s.config.Catalog.Contracts, []byte(e.raw)
 	found := contracts.Detect(nil, body)
@@ -300,7 +299,7 @@ func (s *Service) readGeneric(scratch []byte, from *source, to *destination, e *
 		if format = to.formatFor(found); found != "" && found != format {
 			return errUnsupported
 		}
-		// What cannot be completed is read as it is, for its violations.
+		// A body that cannot be completed is read as it is, for its violations.
 		given := e.given
 		if given.Type = e.routingKey; given.At.IsZero() {
 			given.At = s.config.Now()

@@ -42,16 +42,16 @@ const (
 
 var (
 	fixed   = time.Date(2026, 3, 2, 10, 2, 3, 450_000_000, time.UTC)
-	errDown = errors.New("down: ilse.brandvold@example.org") // foreign errors may hold anything
+	errDown = errors.New("down: ilse.brandvold@example.org") // an error of other code may hold personal data
 )
 
-// loaded is the catalog that is built in. It is read-only: source changes a copy.
+// loaded is the shipped catalog. It is read-only: source changes a copy.
 var loaded = sync.OnceValue(catalogtest.Shipped)
 
 type published struct {
 	topic   string
 	message contract.Message
-	dropped []string // as the log says
+	dropped []string // as in the log
 	answer  []byte
 }
 
@@ -187,7 +187,7 @@ func (d *service) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// out is all that has left the service for an answer: it, the log and the messages.
+// out is an answer with the log and the messages.
 func (d *service) out(w *httptest.ResponseRecorder) string {
 	out := w.Body.String() + d.log.String()
 	for _, got := range d.broker.all() {
@@ -204,7 +204,7 @@ func (d *service) scrape(tb testing.TB) string {
 	return page.Body.String()
 }
 
-func taken(t *testing.T, d *service, r *http.Request) *service {
+func accepted(t *testing.T, d *service, r *http.Request) *service {
 	t.Helper()
 	w := d.send(r)
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
@@ -221,7 +221,8 @@ type problem struct {
 	} `json:"violations"`
 }
 
-// A refusal publishes nothing, and neither people nor the bad value are in its answer or the log.
+// requireProblem holds an answer to a refusal. Nothing is published, and neither its answer nor the log has
+// personal data or the bad value.
 func requireProblem(
 	t *testing.T, d *service, w *httptest.ResponseRecorder, status int, code, secret string,
 ) problem {
@@ -232,7 +233,7 @@ func requireProblem(
 	require.Equal(t, status, p.Status)
 	require.Equal(t, code, p.Code)
 	require.Equal(t, "urn:billhook:problem:"+code, p.Type)
-	require.Empty(t, d.broker.all(), "nothing may be published")
+	require.Empty(t, d.broker.all(), "nothing is published")
 	requireNothingLeaks(t, d, w, secret)
 	return p
 }
@@ -268,7 +269,7 @@ func spoil(tb testing.TB, old, replacement string) []byte {
 	return []byte(strings.Replace(order, old, replacement, 1))
 }
 
-func requireTaken(
+func requireAccepted(
 	t *testing.T, d *service, r *http.Request, dropped []string, secret string,
 ) contract.Message {
 	t.Helper()
@@ -277,7 +278,7 @@ func requireTaken(
 	return got.message
 }
 
-// The line and the metrics of what is accepted tell the same of what was left out of it, and nothing leaks.
+// requireSent sends an accepted request. Log and metrics have the same dropped fields, and nothing leaks.
 func requireSent(t *testing.T, d *service, r *http.Request, secret string) published {
 	t.Helper()
 	source := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
@@ -367,7 +368,7 @@ type panicking struct{}
 
 func (panicking) Publish(context.Context, string, contract.Message) (string, error) { panic("down") }
 
-func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
+func TestPanicFreesTheMemoryOfItsBody(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) {
 		unlimited(c)
@@ -379,7 +380,7 @@ func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
+func TestMessageBehindOneOfUnknownKeyIsHeldBack(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) { c.UID = people{err: errDown}.UID })
 	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z",` +

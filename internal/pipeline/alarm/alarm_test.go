@@ -54,17 +54,16 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestEveryRequestedTimeGetsACall: the call comes within a quarter of a second after the
-// requested time, never before it, and one quarter has one call at most. This also holds where
-// a call requests more times and lasts.
+// TestEveryRequestedTimeGetsACall: the call is made within a quarter of a second after the requested time,
+// never before it, and each quarter has at most one call. Also for slow calls that request more times.
 func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
-			type ask struct{ at, by time.Time }
+			type request struct{ at, by time.Time }
 			var mu sync.Mutex // what is due now is called at once
 			var ended atomic.Bool
-			var asks []ask
+			var requests []request
 			var failed error
 			want := func(b *bell, in time.Duration) {
 				mu.Lock()
@@ -74,10 +73,10 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 				if in < 0 {
 					at = now()
 				}
-				asks = append(asks, ask{at, at.Add(alarm.Step)})
+				requests = append(requests, request{at, at.Add(alarm.Step)})
 			}
 			in := rapid.Int64Range(-int64(time.Second), int64(4*time.Second))
-			// Three of four calls ask for nothing.
+			// Three of four calls request nothing.
 			during := rapid.SliceOfN(rapid.Int64Range(-int64(time.Second), int64(19*time.Second)), 20,
 				60).Draw(t, "during")
 			pass(time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")))
@@ -87,11 +86,10 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 				}
 			})
 			for range rapid.IntRange(1, 20).Draw(t, "steps") {
-				for range rapid.IntRange(1, 4).Draw(t, "asks") {
+				for range rapid.IntRange(1, 4).Draw(t, "requests") {
 					want(b, time.Duration(in.Draw(t, "at")))
 				}
-				// Sometimes the clock stops exactly at a moment: what is requested then needs the
-				// next call.
+				// Sometimes the clock stops exactly at a moment: a request then needs the next call.
 				d := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "pass"))
 				if rapid.Bool().Draw(t, "to a moment") {
 					d = alarm.Moment(now().Add(d)).Sub(now())
@@ -101,19 +99,19 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 			ended.Store(true)
 			pass(10 * time.Second)
 			require.NoError(t, failed)
-			for _, a := range asks {
+			for _, a := range requests {
 				found := false
 				for _, call := range b.calls {
 					found = found || (!call.Before(a.at) && !call.After(a.by))
 				}
-				require.True(t, found, "asked for %s, called at %v", a.at, b.calls)
+				require.True(t, found, "requested %s, called at %v", a.at, b.calls)
 			}
 			for i := 1; i < len(b.calls); i++ {
 				require.False(t, alarm.Moment(b.calls[i-1]).Equal(alarm.Moment(b.calls[i])),
 					"two calls for one quarter: %v", b.calls)
 			}
-			require.LessOrEqual(t, len(b.calls), len(asks))
-			require.Zero(t, b.pending.Load(), "no timer runs for nothing")
+			require.LessOrEqual(t, len(b.calls), len(requests))
+			require.Zero(t, b.pending.Load(), "no timer is left")
 		})
 	})
 }
@@ -168,7 +166,7 @@ func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 			require.NoError(t, b.At(t.Context(), first.Add(time.Duration(i)*alarm.Step)))
 		}
 		require.ErrorIs(t, b.At(t.Context(), first.Add(time.Hour*24)), alarm.ErrFull)
-		require.NoError(t, b.At(t.Context(), first), "that one is known")
+		require.NoError(t, b.At(t.Context(), first), "a known moment is accepted")
 		pass(alarm.Step)
 		require.NoError(t, b.At(t.Context(), first.Add(time.Hour*24)))
 	})

@@ -31,7 +31,7 @@ var (
 	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
-// broker keeps the last message, if Pub/Sub would take it.
+// broker keeps the last message, if Pub/Sub would accept it.
 type broker struct {
 	topic string
 	last  contract.Message
@@ -77,7 +77,7 @@ func TestDeadLetterIsTheMessageWithTheReason(t *testing.T) {
 			"dead_lettered_at":   "2026-03-02T10:15:00.123456789Z",
 			"first_published_at": "2026-03-02T09:15:00.123456789Z",
 		},
-	}, m, "and no ordering key")
+	}, m, "without an ordering key")
 
 	again := deadMessage()
 	again.Attributes = map[string]string{
@@ -102,7 +102,7 @@ func published(t *testing.T, l deadletter.Item) contract.Message {
 	return to.last
 }
 
-func TestDeadLetterThatIsNotPublishedOrNotKeptIsAnError(t *testing.T) {
+func TestDeadLetterThatCannotBePublishedOrKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
 	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, "", deadMessage()), cause)
@@ -184,9 +184,9 @@ func TestDeadLetterOfTheBrokerIsKeptInAFormThatTheStoreTakes(t *testing.T) {
 		field   string
 		want    any
 	}{
-		"text as it is":         {of(nil), "data", "x"},
-		"nothing as nothing":    {contract.Message{}, "data", ""},
-		"bytes in base64":       {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
+		"text":                  {of(nil), "data", "x"},
+		"an empty message":      {contract.Message{}, "data", ""},
+		"bytes, in base64":      {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
 		"too large for an item": {contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20)},
 		"too large in base64":   {sized(600<<10 + 1), "data_omitted", int64(600<<10 + 1)},
 		"without any attribute": {of(nil), "attempts", int64(0)},
@@ -195,10 +195,10 @@ func TestDeadLetterOfTheBrokerIsKeptInAFormThatTheStoreTakes(t *testing.T) {
 			forwarded: "20", "source_message_id": "17", "dead_letter_reason": "unknown_product",
 			"dead_letter_status": "422", "delivery_attempts": "1",
 		}), "attempts", int64(20)},
-		"with an invalid source id":        {of(noID), "attempts", int64(0)},
-		"with a name that is reserved":     {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
-		"of a replay of an unknown item":   {of(again("nothing")), "replay_count", int64(1)},
-		"of a replay of an impossible one": {of(again("a/b")), "replay_count", int64(1)},
+		"with an invalid source id":      {of(noID), "attempts", int64(0)},
+		"with a name that is reserved":   {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
+		"of a replay of an unknown item": {of(again("nothing")), "replay_count", int64(1)},
+		"of a replay of an invalid id":   {of(again("a/b")), "replay_count", int64(1)},
 	} {
 		db := storetest.Open(t)
 		require.True(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, test.message, "101", dead))(t), name)
@@ -217,7 +217,7 @@ func TestUnreadableEntryOfALaneIsKept(t *testing.T) {
 		event  string
 	}{
 		"its message": {map[string]any{"message": store.Encode(&message), "event_id": "another"}, "x", "e1"},
-		"else all":    {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
+		"without one": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
 		db := storetest.Open(t)
 		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
@@ -232,7 +232,7 @@ func TestUnreadableEntryOfALaneIsKept(t *testing.T) {
 	}
 }
 
-func TestItemSaysWhatBecameOfIt(t *testing.T) {
+func TestItemDescribesWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for want, item := range map[string]deadletter.Item{
 		"dead again":    {State: deadletter.Open, Death: deadletter.Death{ReplayCount: 1}},

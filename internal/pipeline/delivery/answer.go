@@ -130,7 +130,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	return answer, failure
 }
 
-// meaning is what the status of an answer means, with the wait that the target asks for.
+// meaning is what the status of an answer means, with the wait that the target requests.
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
 	switch response.StatusCode {

@@ -225,7 +225,7 @@ func TestAnswerToABatchDecidesForAllItsEventsUnlessItHasItems(t *testing.T) {
 		"items of another document": {
 			catalog.Bulk, oneOf(other, other), []string{unclear},
 		},
-		"its connection breaks in the end": {catalog.Bulk, func(w http.ResponseWriter, _ []string) {
+		"its connection breaks at the end": {catalog.Bulk, func(w http.ResponseWriter, _ []string) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"items":[`)
 		}, []string{"callee_unreachable"}},

@@ -130,8 +130,8 @@ func TestSafeMembersOfAProblemDocumentAreKept(t *testing.T) {
 
 func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Bool
-	url := callee(t, func(http.ResponseWriter, *http.Request) { asked.Store(true) })
+	var called atomic.Bool
+	url := callee(t, func(http.ResponseWriter, *http.Request) { called.Store(true) })
 	declared := service
 	declared.Internal = false
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
@@ -146,7 +146,7 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 			require.EqualError(t, err, "callee_unreachable: address not public", "after the name is resolved")
 		}
 	}
-	require.False(t, asked.Load())
+	require.False(t, called.Load())
 	for want, addresses := range map[bool]string{
 		true: "93.184.216.34 2606:2800:220:1::1 2001:4860:4860::8888 ::ffff:93.184.216.34",
 		false: "127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 0.1.2.3 224.0.0.1 " +

@@ -150,7 +150,7 @@ func (ts Targets) Close() {
 	}
 }
 
-// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks whether the
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile reads whether the
 // target has it. An entry without a path for that declares that the target applies one Idempotency-Key once.
 //
 // retry.HTTPStatus is the meaning of an answer to the POST, except that a 409 is delivered if Reconcile finds
@@ -228,7 +228,7 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (known handl
 		return known, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {
-		// The question was refused, not the message: the outcome of the message is unknown.
+		// Reconcile was refused, not the message: the outcome of the message is unknown.
 		return known, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
 	return known, err

@@ -81,7 +81,7 @@ type exchange func(*http.Request) (*http.Response, error)
 
 func (e exchange) RoundTrip(r *http.Request) (*http.Response, error) { return e(r) }
 
-// offline is service, as declare changes it, without a network and on the clock of its test.
+// offline is service, changed by declare, without a network and on the clock of its test.
 func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *delivery.Target {
 	t.Helper()
 	declared := service
@@ -104,8 +104,7 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-// recorded serves a callee that checks signatures, and keeps the requests: method, path, key, type, user,
-// body.
+// recorded is a target that checks signatures, and keeps method, path, key, type, user and body of requests.
 func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
 	t.Helper()
 	verifier := filetest.Must(signature.NewVerifier(scheme, []string{secret}, time.Second, clock))(t)
@@ -186,24 +185,24 @@ func TestAnswersToReconcileHaveTheirMeanings(t *testing.T) {
 		opens    bool   // the breaker
 	}
 	filetest.Each(t, map[string]row{
-		"it has the event":               {[]int{200}, "", false},
-		"it has not, or cannot be asked": {[]int{404, 405, 501}, "", false},
-		"it does not authorize":          {[]int{401, 403}, "callee_unauthorized_", true},
-		"it is busy":                     {[]int{425, 429}, "callee_busy_", true},
-		"the request was too slow":       {[]int{408}, "callee_timeout_", true},
-		"it failed":                      {[]int{500, 503}, "callee_failed_", true},
-		"its answer is unclear":          {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
-		"its status is unknown":          {[]int{600}, "callee_unclear_", true},
+		"it has the event":                   {[]int{200}, "", false},
+		"it does not have it, or cannot say": {[]int{404, 405, 501}, "", false},
+		"it does not authorize":              {[]int{401, 403}, "callee_unauthorized_", true},
+		"it is busy":                         {[]int{425, 429}, "callee_busy_", true},
+		"the request was too slow":           {[]int{408}, "callee_timeout_", true},
+		"it failed":                          {[]int{500, 503}, "callee_failed_", true},
+		"its answer is unclear":              {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
+		"its status is unknown":              {[]int{600}, "callee_unclear_", true},
 	}, func(t *testing.T, test row) {
 		odd := event()
 		odd.ID = "../../admin"
 		for _, status := range test.statuses {
-			asked := 0
+			calls := 0
 			breaker := func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }
 			target := offline(t, breaker, func(r *http.Request) (*http.Response, error) {
 				require.Len(t, r.Header, 4, "signature, time, User-Agent and Accept, but no Idempotency-Key")
 				require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
-				asked++
+				calls++
 				return answers(status, nil)(r)
 			})
 			known, err := target.Post(payment).Reconcile(t.Context(), odd)
@@ -216,24 +215,24 @@ func TestAnswersToReconcileHaveTheirMeanings(t *testing.T) {
 				require.False(t, retry.Decide(err).Class.Terminal(), "an unknown outcome is not terminal")
 			}
 			_, _ = target.Post(payment).Reconcile(t.Context(), odd)
-			require.Equal(t, test.opens, asked == 1, status)
+			require.Equal(t, test.opens, calls == 1, status)
 		}
 	})
 }
 
 func TestConflictIsResolvedByReconcile(t *testing.T) {
 	t.Parallel()
-	unasked := catalog.Post{Target: payment.Target, Path: payment.Path}
+	unreconciled := catalog.Post{Target: payment.Target, Path: payment.Path}
 	for sentence, test := range map[string]struct {
 		post  catalog.Post
-		known int // the answer to the question
+		known int // the answer to Reconcile
 		want  string
 	}{
-		"the target has the event":       {payment, http.StatusOK, ""},
-		"the target does not have it":    {payment, http.StatusNotFound, "callee_refused_409"},
-		"the target cannot be asked now": {payment, http.StatusServiceUnavailable, "callee_failed_503"},
-		"the target answers 409 again":   {payment, http.StatusConflict, "callee_unclear_409"},
-		"the target cannot be asked":     {unasked, http.StatusOK, "callee_refused_409"},
+		"the target has the event":     {payment, http.StatusOK, ""},
+		"the target does not have it":  {payment, http.StatusNotFound, "callee_refused_409"},
+		"the target cannot answer now": {payment, http.StatusServiceUnavailable, "callee_failed_503"},
+		"the target answers 409 again": {payment, http.StatusConflict, "callee_unclear_409"},
+		"the target has no Reconcile":  {unreconciled, http.StatusOK, "callee_refused_409"},
 	} {
 		result, err := offline(t, nil, func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
@@ -325,7 +324,7 @@ func TestErrorRepeatsNothingOfAnAnswerButItsStatus(t *testing.T) {
 		require.Empty(t, result)
 		require.NotContains(t, err.Error(), "hush")
 		var marked *retry.Error
-		require.ErrorAs(t, err, &marked, "every answer has a verdict of its own")
+		require.ErrorAs(t, err, &marked, "every answer has a verdict")
 		require.True(t, marked.Verdict.Counts)
 	})
 }
@@ -356,10 +355,10 @@ func TestRetryAfterOfACalleeIsRead(t *testing.T) {
 		answer := answers(test.status, http.Header{"Retry-After": {test.header}})
 		handlers := at(t, delivery.Config{Transport: answer}).Post(payment)
 		_, err := handlers.Do(t.Context(), event())
-		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
+		require.Equal(t, test.want, retry.RequestedWait(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {
 			_, err = handlers.Reconcile(t.Context(), event())
-			require.Equal(t, test.want, retry.Asked(err), "also in Reconcile")
+			require.Equal(t, test.want, retry.RequestedWait(err), "also in Reconcile")
 		}
 	}
 }

@@ -144,8 +144,8 @@ func TestBreakerOfAFailingEndpointDoesNotAffectTheOthers(t *testing.T) {
 // limited is a target with limits, on the clock of its test's bubble.
 type limited struct {
 	*delivery.Target
-	status, asked int
-	seen          []string // by its watcher
+	status, calls int
+	seen          []string // the answers that its watcher was given
 	holds         bool     // the next request waits for its answer, or for its caller to leave
 	answer        chan int
 	leave         context.CancelFunc
@@ -156,7 +156,7 @@ func limit(t *testing.T, change func(*catalog.Target)) *limited {
 	t.Helper()
 	l := &limited{status: http.StatusOK, answer: make(chan int), ended: make(chan error, 1)}
 	l.Target = offline(t, change, func(r *http.Request) (*http.Response, error) {
-		l.asked++
+		l.calls++
 		status := l.status
 		if l.holds {
 			l.holds = false
@@ -235,7 +235,7 @@ func TestLimitsOfATargetHoldBackItsRequests(t *testing.T) {
 			{status: 200},
 			{status: 200},
 			{status: 200},
-			{want: "callee_rate", wait: 500 * time.Millisecond}, // it reserves nothing
+			{want: "callee_rate", wait: 500 * time.Millisecond}, // a refused request uses up nothing
 			{want: "callee_rate", wait: 500 * time.Millisecond},
 			{after: 500 * time.Millisecond, status: 200},
 			{want: "callee_rate", wait: 500 * time.Millisecond},
@@ -292,43 +292,43 @@ func (l *limited) makeAll(t *testing.T, steps []step) {
 	t.Helper()
 	for i, s := range steps {
 		<-time.After(s.after)
-		asked := l.asked
+		calls := l.calls
 		err := l.make(t, s)
 		if s.want == "" {
 			require.NoError(t, err, i)
 			continue
 		}
 		verdict := retry.Decide(err)
-		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
+		require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.RequestedWait(err)}, i)
 		if s.status == 0 && s.move == posts {
 			require.False(t, verdict.Counts, "without a request there is no attempt")
-			require.Equal(t, asked, l.asked, i)
+			require.Equal(t, calls, l.calls, i)
 		}
 	}
 }
 
-func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
+func TestWatcherIsGivenEachAnswerAndBreakersAreListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limit(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 2, Rest: time.Minute} })
-		stands := func(want ...rates.Breaker) {
+		open := func(want ...rates.Breaker) {
 			t.Helper()
 			require.Equal(t, want, delivery.Targets{service.Name: l.Target}.Breakers())
 		}
 		require.NoError(t, l.make(t, step{status: 200}))
 		require.Error(t, l.make(t, step{status: 503}))
-		stands()
+		open()
 		require.Error(t, l.make(t, step{status: 503}))
 		opened := time.Now().UTC()
-		stands(rates.Breaker{Target: service.Name, State: "open", Since: opened})
+		open(rates.Breaker{Target: service.Name, State: "open", Since: opened})
 		require.Error(t, l.make(t, step{status: 503}))
 		<-time.After(time.Minute + 1)
-		stands(rates.Breaker{Target: service.Name, State: "half_open", Since: opened}) // it is the same failure
+		open(rates.Breaker{Target: service.Name, State: "half_open", Since: opened}) // since the same failure
 		require.NoError(t, l.make(t, step{status: 200}))
-		stands()
+		open()
 		require.Equal(t, []string{
 			"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s",
 			"service 200  0s",
-		}, l.seen, "what was not sent has no answer")
+		}, l.seen, "a request that was not sent has no answer")
 	})
 }

@@ -59,12 +59,12 @@ func request(conn net.Conn) {
 	}
 }
 
-func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+func silent(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
 func drip(more string) func(net.Conn) {
 	return func(conn net.Conn) {
 		closed := make(chan struct{})
-		go func() { defer close(closed); gone(conn) }()
+		go func() { defer close(closed); silent(conn) }()
 		every := time.NewTicker(5 * time.Millisecond)
 		defer every.Stop()
 		for {
@@ -153,8 +153,8 @@ type hostile struct {
 func hostileTargets() map[string]hostile {
 	header := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }
 	return map[string]hostile{
-		"it reads nothing":            {plain("http", gone), late, ""},
-		"it hangs before headers":     {says("", gone), late, ""},
+		"it reads nothing":            {plain("http", silent), late, ""},
+		"it hangs before headers":     {says("", silent), late, ""},
 		"it trickles headers":         {says(ok+"X-A: ", drip("a")), late, ""},
 		"its headers do not end":      {says(ok+"X-A: ", flood), unreachable, ""},
 		"its early hints do not end":  {says("", func(c net.Conn) { endless(c, []byte(hints)) }), unreachable, ""},
@@ -167,7 +167,7 @@ func hostileTargets() map[string]hostile {
 			says(found+"http://169.254.169.254/v1/\r\n\r\n", nil), "callee_redirects_302", "",
 		},
 		"it redirects to nowhere":      {says(found+"http://hush:%zz/\r\n\r\n", nil), unreachable, ""},
-		"it hangs in another protocol": {says(upgrade, gone), "callee_unclear_101", ""},
+		"it hangs in another protocol": {says(upgrade, silent), "callee_unclear_101", ""},
 		"it resets": {
 			says("", func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }),
 			unreachable + ": connection reset by peer", "",
@@ -181,7 +181,7 @@ func hostileTargets() map[string]hostile {
 			_, _ = c.Read(make([]byte, 64<<10))
 			_, _ = c.Write(chunk)
 		}), unreachable, ""},
-		"it hangs in TLS": {plain("https", gone), unreachable, ""},
+		"it hangs in TLS": {plain("https", silent), unreachable, ""},
 		"it floods a stream": {
 			overTLS(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), accepted, tooLong,
 		},
@@ -244,10 +244,10 @@ func allocated() uint64 {
 
 func TestTargetThatClosesConnectionsGetsEachCallOnce(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
+	var requests atomic.Int64
 	address := raw(t, func(c net.Conn) {
 		request(c)
-		asked.Add(1)
+		requests.Add(1)
 		_, _ = io.WriteString(c, ok+"Content-Length: 0\r\n\r\n") // it does not announce the close
 	})
 	target := at(t, delivery.Config{BaseURL: "http://" + address})
@@ -262,7 +262,7 @@ func TestTargetThatClosesConnectionsGetsEachCallOnce(t *testing.T) {
 		// It closed during the request, whose outcome is then unknown.
 		require.Equal(t, "callee_unreachable", retry.Decide(err).Reason)
 	}
-	require.Equal(t, answered, asked.Load(), "net/http does not send again")
+	require.Equal(t, answered, requests.Load(), "net/http does not send again")
 	require.Positive(t, answered)
 }
 

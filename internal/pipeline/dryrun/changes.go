@@ -63,7 +63,7 @@ func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) 
 type Effects struct {
 	store.Store
 	trial  *Trial
-	Failed error // why nothing is known of the effect
+	Failed error // why the effect is unknown
 }
 
 // On returns the store in which the trial's effect is committed.
@@ -93,8 +93,8 @@ func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 	return make([]store.Version, len(writes)), err
 }
 
-// Asking returns the handler as the trial calls it: a leased one is asked for its plan alone.
-func (t *Trial) Asking(h handler.Handler) handler.Handler {
+// Planning returns the handler as the trial calls it: of a leased one only its Plan.
+func (t *Trial) Planning(h handler.Handler) handler.Handler {
 	if h.Tx == nil && h.Leased == nil { // none is registered
 		return h
 	}

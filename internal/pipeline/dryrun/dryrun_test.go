@@ -27,7 +27,7 @@ func TestWriteIsShownAsWhatItChanges(t *testing.T) {
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	key := store.Key{Collection: "accounts", ID: "a"}
 	_, err := dryrun.ReadOnly(s).Commit(t.Context(), []store.Write{store.Create(key, nil)})
-	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason, "a store for trials takes no writes")
+	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason, "a store for trials refuses commits")
 	five := map[string]any{"balance": int64(5)}
 	before := map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true}
 	after := map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}
@@ -44,14 +44,14 @@ func TestWriteIsShownAsWhatItChanges(t *testing.T) {
 		"a create of an existing one":  {store.Create(key, nil), "", store.ErrStale},
 		"an update":                    {store.Replace(key, version, after), "new old", nil},
 		"an update of another version": {store.Replace(key, version+1, nil), "", store.ErrStale},
-		"an update of nothing":         {store.Replace(absent, 1, nil), "", store.ErrStale},
+		"an update of no document":     {store.Replace(absent, 1, nil), "", store.ErrStale},
 		"an increment":                 {store.Increment(key, minus, too), "balance by", nil},
-		"an increment of nothing":      {store.Increment(absent, minus, nil), "balance", nil},
+		"an increment of no document":  {store.Increment(absent, minus, nil), "balance", nil},
 		"an increment that overflows":  {store.Increment(key, overflow, nil), "", store.ErrInvalid},
 		"a set":                        {store.Set(key, five), "at old secret", nil},
 		"a delete":                     {store.Delete(key, version), "at balance old secret", nil},
 		"a delete of another version":  {store.Delete(key, version+1), "", store.ErrStale},
-		"a delete of nothing":          {store.Delete(absent, 0), "", nil},
+		"a delete of no document":      {store.Delete(absent, 0), "", nil},
 		"no write at all":              {store.Write{Key: key}, "", store.ErrInvalid},
 	} {
 		var trial dryrun.Trial
@@ -67,7 +67,7 @@ func TestWriteIsShownAsWhatItChanges(t *testing.T) {
 	}
 	var trial dryrun.Trial
 	_, err = trial.On(s).Commit(t.Context(), make([]store.Write, store.MaxWrites))
-	require.ErrorIs(t, err, store.ErrInvalid, "the record is one write more")
+	require.ErrorIs(t, err, store.ErrInvalid, "the record is another write")
 	s.FailReads(1)
 	effects := trial.On(s)
 	_, err = effects.Commit(t.Context(), []store.Write{store.Set(key, nil)})
@@ -75,7 +75,7 @@ func TestWriteIsShownAsWhatItChanges(t *testing.T) {
 	require.ErrorIs(t, effects.Failed, storetest.ErrFault)
 }
 
-func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
+func TestTrialOfALeasedHandlerCallsItsPlanAlone(t *testing.T) {
 	t.Parallel()
 	own := []store.Write{store.Set(store.Key{Collection: "c", ID: "1"}, nil)}
 	call := handler.Call{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")}
@@ -85,15 +85,15 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	} {
 		var trial dryrun.Trial
 		planned := func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil }
-		h := trial.Asking(handler.Handler{Leased: &handler.Leased{Plan: planned}})
+		h := trial.Planning(handler.Handler{Leased: &handler.Leased{Plan: planned}})
 		effect := filetest.Must(h.Tx(t.Context(), handler.Event{Try: 1}))(t)
 		require.Equal(t, []any{2, own, plan.Effect.Result}, []any{trial.Tries, effect.Writes, effect.Result}, want)
 		require.Len(t, trial.Calls, len(plan.Calls))
 	}
 	var trial dryrun.Trial
-	_, err := trial.Asking(handler.Handler{Leased: &handler.Leased{}}).Tx(t.Context(), handler.Event{})
+	_, err := trial.Planning(handler.Handler{Leased: &handler.Leased{}}).Tx(t.Context(), handler.Event{})
 	require.EqualError(t, err, "handler_without_plan")
-	h := trial.Asking(handler.Handler{Tx: func(context.Context, handler.Event) (handler.Effect, error) {
+	h := trial.Planning(handler.Handler{Tx: func(context.Context, handler.Event) (handler.Effect, error) {
 		return handler.Effect{Result: "done"}, nil
 	}})
 	require.Equal(t, "done", filetest.Must(h.Tx(t.Context(), handler.Event{}))(t).Result)

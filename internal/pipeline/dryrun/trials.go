@@ -23,7 +23,7 @@ type Worker interface {
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 
-// The errors. With any other error, nothing is known now.
+// The errors. Any other one means that the result is unknown now.
 var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
 	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",

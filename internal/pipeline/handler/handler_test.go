@@ -50,7 +50,7 @@ func TestCatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	t.Parallel()
 	shipped := catalogtest.Shipped()
 	r := handler.NewRegistry()
-	r.Tx("plans.change", nothing, "news", "mails")
+	r.Tx("plans.change", nothing, "renewals", "mails")
 	r.Tx("any", nothing)
 	r.Leased("mails.send", handler.Leased{Do: nothing, SafeToRepeat: true})
 	r.Leased("search.index", gathering(2, echo).Leased)
@@ -79,19 +79,19 @@ func TestCatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	filetest.Each(t, map[string]row{
 		"a registered handler":           {"any", queue, nil, ""},
 		"an unknown handler":             {"points.lose", queue, nil, `no handler is registered as "points.lose"`},
-		"its emissions in another order": {"plans.change", queue, []string{"mails", "news"}, ""},
+		"its emissions in another order": {"plans.change", queue, []string{"mails", "renewals"}, ""},
 		"one emission too few": {
 			"plans.change", queue,
-			[]string{"news"},
-			`plans.change emits to ["mails" "news"], and the catalog lists ["news"]`,
+			[]string{"renewals"},
+			`plans.change emits to ["mails" "renewals"], and the catalog lists ["renewals"]`,
 		},
 		"one emission too many": {
 			"plans.change", queue,
-			[]string{"news", "mails", "ads"},
-			`plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`,
+			[]string{"renewals", "mails", "ads"},
+			`plans.change emits to ["mails" "renewals"], and the catalog lists ["ads" "mails" "renewals"]`,
 		},
 		"a leased handler that emits nothing": {
-			"mails.send", queue, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`,
+			"mails.send", queue, []string{"renewals"}, `mails.send emits to [], and the catalog lists ["renewals"]`,
 		},
 		"another contract": {
 			"orders", envelopes, nil,
@@ -138,13 +138,13 @@ func TestTypedHandlerRefusesABodyOfAnotherType(t *testing.T) {
 		return handler.Reconciled{Done: true, Effect: effect}, err
 	}
 	leased := handler.Leased{Do: handler.Typed(said), Reconcile: handler.Typed(known)}
-	ask := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	reconcile := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		known, err := leased.Reconcile(ctx, event)
 		require.Equal(t, err == nil, known.Done)
 		return known.Effect, err
 	}
 	for name, call := range map[string]handler.Tx{
-		"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask,
+		"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that reconciles": reconcile,
 	} {
 		effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
 		require.NoError(t, err, name)

@@ -25,13 +25,13 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	emitted := filetest.Must(lane.Emit(declared, event, &effect, start.Add(500)))(t)
-	require.Len(t, emitted.Lanes, 4, "those of no key have a lane each")
+	require.Len(t, emitted.Lanes, 4, "each emission without a key has its own lane")
 	require.Equal(t, own, effect.Writes[0])
 	newest := map[string]string{}
 	for n, w := range effect.Writes[1:6] {
 		of, _, _ := strings.Cut(w.Key.ID, "-")
 		require.Equal(t, store.OpCreate, w.Op,
-			"an id that is there already is a conflict, and nothing to write over")
+			"an existing id is a conflict, and is not overwritten")
 		require.Less(t, newest[of], w.Key.ID, "ids of a lane rise")
 		newest[of] = w.Key.ID
 		kept := filetest.Must(lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields}))(t)
@@ -76,7 +76,7 @@ func TestInvalidEmissionIsRejected(t *testing.T) {
 		m, err := contract.As[*contract.Envelope](bad.Body)
 		require.NoError(t, err, name)
 		_, err = lane.Emit(declared, emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
-		require.NoError(t, err, "before it is spoiled")
+		require.NoError(t, err, "before it is changed")
 		spoil(&bad, m)
 		_, err = lane.Emit(declared, emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
 		require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true},
@@ -92,7 +92,7 @@ func later(name string) handler.Emission {
 	return e
 }
 
-// emitter is the event that emits in these tests; withdrawer may take it back.
+// emitter is the event that emits in these tests; withdrawer may withdraw the emission.
 var (
 	emitter    = handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	withdrawer = handler.Event{Queue: "q", Tenant: "acme", ID: "e2"}
@@ -105,11 +105,11 @@ func TestDelayedEmissionIsPublishedWhenDueAndItsLaneRemoved(t *testing.T) {
 		handler.Effect{Emit: []handler.Emission{later("timeout o1"), emission("k", "now")}})
 	require.NoError(t, err)
 	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, handler.EmittedIDs(emitted.Messages))
-	require.Len(t, emitted.Lanes, 1, "that of the one which is published now")
+	require.Len(t, emitted.Lanes, 1, "the lane of the emission that is published now")
 	require.Equal(t, start.Add(15*time.Minute), emitted.Due)
 	own := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 	_, some := filetest.Both(lane.Keys(t.Context(), r.db, "q", 0))(t)
-	require.Equal(t, []bool{false, false}, []bool{own.Exists(), some}, "it holds no message of its key up")
+	require.Equal(t, []bool{false, false}, []bool{own.Exists(), some}, "it delays no message of its key")
 	page, err := r.db.Query(t.Context(), store.Query{
 		Collection: lane.Delayed.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2,
 	})
@@ -120,20 +120,20 @@ func TestDelayedEmissionIsPublishedWhenDueAndItsLaneRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, line.Exists())
 	require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, first,
-		"nobody else knows an event that is not published yet")
+		"its source is the emitting event")
 	r.now = start.Add(15*time.Minute - time.Microsecond)
 	report, _ := r.due(t, 10)
 	require.Zero(t, report.Published, "it is not due")
 	r.now = start.Add(15 * time.Minute)
 	report, _ = r.due(t, 10)
 	require.Equal(t, lane.Report{Lanes: 1, Published: 1}, report)
-	require.Equal(t, []string{"later"}, r.broker.says())
+	require.Equal(t, []string{"later"}, r.broker.published())
 	require.Equal(t, lane.ID(emitter, 0), r.broker.taken[0].Attributes[contract.AttrEventID])
 	require.Empty(t, lane.Ticket(r.broker.taken[0]), "it has not been delivered before")
 	require.Equal(t, [2]int{}, r.left(t))
 	for _, event := range []handler.Event{emitter, withdrawer} {
 		_, err = r.commit(t, event, handler.Effect{Emit: []handler.Emission{later("")}})
-		require.NoError(t, err, "without a name it has that of its id")
+		require.NoError(t, err, "without a name its id is its name")
 	}
 }
 
@@ -149,18 +149,20 @@ func TestDelayedEmissionIsWithdrawnByItsName(t *testing.T) {
 		"by another event of its queue and tenant": {
 			withdrawer, "timeout o1", 0, false,
 		},
-		"too late, and still once": {withdrawer, "timeout o1", 1, true},
-		"not by another name":      {withdrawer, "timeout o2", 1, false},
-		"not for another tenant":   {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
-		"not from another queue":   {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
+		"too late, and published once": {
+			withdrawer, "timeout o1", 1, true,
+		},
+		"not by another name":    {withdrawer, "timeout o2", 1, false},
+		"not for another tenant": {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
+		"not from another queue": {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
 	}, func(t *testing.T, test row) {
 		r := newRig(t, lane.Delayed)
 		_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
 		require.NoError(t, err)
 		_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-		require.ErrorIs(t, err, store.ErrExists, "a name that waits is not given twice")
+		require.ErrorIs(t, err, store.ErrExists, "a waiting name cannot be used twice")
 		withdraw := func() {
-			for range 2 { // what is not there is passed over
+			for range 2 { // an unknown name is ignored
 				_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
 				require.NoError(t, err)
 			}
@@ -212,10 +214,10 @@ func TestMessageTooLargeForADocumentIsNotKept(t *testing.T) {
 		full[strings.Repeat("a", i+1)] = "x"
 	}
 	for name, m := range map[string]contract.Message{
-		"too large":                 {Data: make([]byte, contract.MaxKept+1)},
-		"an attribute of no text":   {Data: []byte("{}"), Attributes: map[string]string{"a": "\xff"}},
-		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
-		"with no room for a ticket": {Data: []byte("{}"), Attributes: full},
+		"too large":                         {Data: make([]byte, contract.MaxKept+1)},
+		"an attribute that is not UTF-8":    {Data: []byte("{}"), Attributes: map[string]string{"a": "\xff"}},
+		"an attribute with a reserved name": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
+		"no room for the ticket":            {Data: []byte("{}"), Attributes: full},
 	} {
 		_, writes, err := l.Put(lane.Kept{Topic: "q", Content: lane.Content{Message: m}}, time.Time{}, "", start)
 		require.ErrorIs(t, err, lane.ErrUnfit, name)
@@ -223,7 +225,7 @@ func TestMessageTooLargeForADocumentIsNotKept(t *testing.T) {
 	}
 }
 
-// TestWaitingMessageKeepsItsFirstTimeAndID: one that waits again has these attributes.
+// TestWaitingMessageKeepsItsFirstTimeAndID: also when it waits again.
 func TestWaitingMessageKeepsItsFirstTimeAndID(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
@@ -256,7 +258,7 @@ func TestWaitingMessageKeepsItsFirstTimeAndID(t *testing.T) {
 	}
 }
 
-// FuzzTicket: whatever a message claims, putting it aside gives it a ticket that is one.
+// FuzzTicket: a message with any ticket gets a valid one when it is kept.
 func FuzzTicket(f *testing.F) {
 	for _, seed := range []string{
 		"", "1-1", "1-2-3", "4611686018427387903-4611686018427387903", "-", "1772446500000000-1772446500000001-7",
@@ -271,7 +273,7 @@ func FuzzTicket(f *testing.F) {
 		}, start, "", start)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
-		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers
+		if !strings.HasSuffix(ticket, "-4611686018427387904") { // the largest number has no next one
 			require.Equal(t, ticket, lane.Ticket(ticketed(ticket)))
 		}
 		require.NotEqual(t, text, ticket)

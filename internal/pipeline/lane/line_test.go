@@ -18,22 +18,21 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// line is a queue that keeps the messages of one ordering key in order, with a broker
-// that does so too, and a worker that has nothing but lanes to do it by.
+// line is an ordered queue with messages of one ordering key: an ordered broker, and a worker that keeps the
+// order by lanes alone.
 type line struct {
 	*stage
-	// broker is what it holds, the first first; acked is what was acknowledged.
+	// broker has the messages to be delivered, the first first; acked the acknowledged ones.
 	broker, acked   []contract.Message
 	arrived, closed []string
-	// again is, of each event that has failed, when its next attempt is due and with which
-	// ticket it comes back.
+	// again has the next attempt of each event that has failed.
 	again map[string]attempt
 	story []string
 }
 
 type attempt struct {
 	due    time.Time
-	ticket string
+	ticket string // of the message when it is published again
 }
 
 func (l *line) note(format string, args ...any) {
@@ -55,11 +54,11 @@ func (l *line) open(t require.TestingT) lane.Lane {
 	return filetest.Must(lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 }
 
-// commit makes a change of the lane, unless a relay was faster.
+// commit commits a change of the lane, if there is one.
 func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
 	if writes, ok := change(l.open(t)); ok {
 		_, err := l.db.Commit(context.Background(), writes)
-		require.NoError(t, err, "nothing is between the two")
+		require.NoError(t, err, "no other actor runs between the read and the commit")
 	}
 }
 
@@ -83,7 +82,7 @@ func (l *line) over(t require.TestingT, m contract.Message) {
 	})
 }
 
-// deliver delivers the first message that the broker holds. outcome is that of an attempt.
+// deliver delivers the first message of the broker. outcome is that of its attempt.
 func (l *line) deliver(t require.TestingT, outcome func() string) {
 	if len(l.broker) == 0 {
 		return
@@ -118,13 +117,13 @@ func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 	}
 }
 
-// close says that an event is done or has its dead letter.
+// close ends an event, which is done or has its dead letter.
 func (l *line) close(t require.TestingT, event string) {
 	l.closed = append(l.closed, event)
 	require.Equal(t, l.arrived[:len(l.closed)], l.closed, "in order: %s", strings.Join(l.story, "\n"))
 }
 
-// repeat has the broker deliver again what was acknowledged, with all that came after it.
+// repeat has the broker deliver acknowledged messages again, with all that came after them.
 func (l *line) repeat(t *rapid.T) {
 	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
 	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]
@@ -132,7 +131,7 @@ func (l *line) repeat(t *rapid.T) {
 }
 
 // TestMessagesOfAKeyAreHandledInOrderWithAnyWaits drives one ordering key whose messages fail, are done or
-// die, while two relays go on, fail and die.
+// are dead-lettered, while two relays run, fail and die.
 func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 	t.Parallel()
 	play(t, lane.Delayed, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
@@ -144,7 +143,7 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 					return rapid.SampledFrom([]string{"is done", "fails", "is dead-lettered"}).Draw(t, "the attempt")
 				})
 			}
-			if rapid.Bool().Draw(t, "two wait and are due") {
+			if rapid.Bool().Draw(t, "two messages wait and are due") {
 				l.event(t)
 				l.event(t)
 				l.deliver(t, func() string { return "fails" })
@@ -163,7 +162,7 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 				},
 			})
 			l.settle()
-			atOnce := rapid.Bool().Draw(t, "at the end, a relay runs after each delivery")
+			atOnce := rapid.Bool().Draw(t, "in the end a relay runs after each delivery")
 			relay := func(d time.Duration) {
 				l.now = l.now.Add(d)
 				l.start(l.actors[0], "")
@@ -173,7 +172,7 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 				100+(len(l.broker)+len(storetest.All(t, l.db, lane.Delayed.Entries())))*(1+len(l.arrived))*2
 			rounds := 2*len(l.arrived) + 5
 			for round := range rounds {
-				// a lane whose last message was done before its relay left is over with the next one
+				// a lane whose last message was done before its relay ended is removed with the next message
 				if round == rounds-2 {
 					l.event(t)
 				}
@@ -184,19 +183,18 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 						relay(time.Microsecond)
 					}
 					deliveries++
-					require.Less(t, deliveries, enough, "they only change places: %s", strings.Join(l.story, "\n"))
+					require.Less(t, deliveries, enough, "deliveries do not end: %s", strings.Join(l.story, "\n"))
 				}
 			}
 			require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
 			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Entries()))
 			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()),
-				"a lane is over with its last message, or with the next")
+				"a lane is removed with its last message, or with the next")
 		}
 	})
 }
 
-// TestLaneIsRemovedWithItsLastMessage, and not before: a repetition of what was behind it would overtake the
-// last.
+// TestLaneIsRemovedWithItsLastMessage: earlier, a repeated message could overtake the last one.
 func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -208,7 +206,7 @@ func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 		return ok
 	}
 	r.broker.after = func() {
-		require.False(t, over(r.broker.taken[len(r.broker.taken)-1]), "while the relay has not left it")
+		require.False(t, over(r.broker.taken[len(r.broker.taken)-1]), "while its relay runs")
 	}
 	r.due(t, 10)
 	require.Equal(t, []bool{false, false, true},
@@ -222,8 +220,7 @@ func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 	}
 }
 
-// TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: the relay that comes late to an empty lane leaves
-// its newest entry.
+// TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: a late relay does not remove it.
 func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -241,12 +238,11 @@ func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	require.False(t, found.Holds())
 	for n, last := range []bool{false, false, true} {
 		_, over := found.Over(r.broker.taken[n])
-		require.Equal(t, last, over, "a message of the key that comes now is behind e2")
+		require.Equal(t, last, over, "a new message of the key is behind e2")
 	}
 }
 
-// TestFirstMessageOfAKeyWaitsForNoLaterOne: else each would be put behind the other's new number, without
-// end.
+// TestFirstMessageOfAKeyWaitsForNoLaterOne: else they would wait for each other without end.
 func TestFirstMessageOfAKeyWaitsForNoLaterOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -258,14 +254,14 @@ func TestFirstMessageOfAKeyWaitsForNoLaterOne(t *testing.T) {
 	l.keep(t, r.broker.taken[0], start) // it fails
 	r.due(t, 10)
 	require.True(t, behind(r.broker.taken[1]))
-	l.keep(t, r.broker.taken[1], time.Time{}) // and is published behind it
+	l.keep(t, r.broker.taken[1], time.Time{}) // it is published after the first
 	r.due(t, 10)
 	require.Equal(t, []string{"e1", "e2", "e1", "e2"}, events(r.broker.taken))
 	require.Equal(t, []bool{false, false}, []bool{behind(r.broker.taken[2]), behind(r.broker.taken[3])})
-	require.True(t, behind(r.broker.taken[1]), "repeated, while neither is done")
+	require.True(t, behind(r.broker.taken[1]), "a repetition, while neither is done")
 }
 
-// TestMessagesPublishedTogetherDoNotWaitAgain: the broker has it in order.
+// TestMessagesPublishedTogetherDoNotWaitAgain: the broker keeps their order.
 func TestMessagesPublishedTogetherDoNotWaitAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)

@@ -23,7 +23,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// actor is a relay that stops before every call until it is decided how that goes.
+// actor is a relay that stops before each call until the model decides its outcome.
 type actor struct {
 	dedupetest.Worker
 
@@ -37,7 +37,7 @@ func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id str
 	})
 }
 
-// stage is a store with two relays, which go on call by call, in any order.
+// stage is a store with two relays, which run call by call, in any order.
 type stage struct {
 	db     store.Store
 	now    time.Time
@@ -45,7 +45,7 @@ type stage struct {
 	actors []*actor
 }
 
-// play checks a model. publish takes what the relays publish.
+// play checks a model. publish takes the messages that the relays publish.
 func play(
 	t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func(contract.Message), run func()),
 ) {
@@ -67,14 +67,14 @@ func play(
 	})
 }
 
-// start has a relay that is not running run, up to its first call: on one lane, as a worker does after
-// its commit, or on what is due.
+// start starts an idle relay, up to its first call: on one lane, as a worker does after its commit, or on due
+// ones.
 func (s *stage) start(a *actor, one string) {
 	relay := &lane.Relay{
 		Of: s.of, Store: a.Store(s.db), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury,
 	}
 	a.Start(func() {
-		if one == "" { // what failed is found again
+		if one == "" { // a failed lane is found again
 			_, _ = relay.Due(context.Background(), 2, func(string, error) {})
 			return
 		}
@@ -82,7 +82,7 @@ func (s *stage) start(a *actor, one string) {
 	})
 }
 
-// relay starts a relay, or lets it go on by one call. lanes are those that one may start on.
+// relay starts a relay, or has it make one call. lanes are those that it may start on.
 func (s *stage) relay(i int, lanes func() []string) func(*rapid.T) {
 	return func(t *rapid.T) {
 		a := s.actors[i]
@@ -110,7 +110,7 @@ type outbox struct {
 	// committed and published are event ids by ordering key, in order.
 	committed, published map[string][]string
 	lanes                []string
-	// damaged are the event ids of entries that cannot be read, by the entry's id.
+	// damaged are the event ids of unreadable entries, by the entry's id.
 	damaged map[string]string
 }
 
@@ -146,7 +146,7 @@ func (o *outbox) damage(t *rapid.T) {
 	}
 }
 
-// check holds what must be true at every moment.
+// check holds the invariants after each step.
 func (o *outbox) check(t *rapid.T) {
 	o.now = o.now.Add(time.Microsecond)
 	there, lanes := map[string]bool{}, map[string]bool{}
@@ -157,7 +157,7 @@ func (o *outbox) check(t *rapid.T) {
 		id, _ := entry.Fields["emits"].(string)
 		there[id], there[o.damaged[entry.Key.ID]] = true, true
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
-		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
+		require.True(t, lanes[lane], "each entry has a lane")
 	}
 	for _, dead := range storetest.All(t, o.db, "dead") {
 		there[o.damaged[dead.Key.ID]] = true
@@ -171,21 +171,20 @@ func (o *outbox) check(t *rapid.T) {
 			}
 		}
 		for _, id := range committed {
-			require.True(t, there[id] || slices.Contains(o.published[key], id), "a message is lost")
+			require.True(t, there[id] || slices.Contains(o.published[key], id), "no message is lost")
 			if !slices.Contains(unreadable, id) {
 				readable = append(readable, id)
 			}
 		}
 		require.LessOrEqual(t, len(first), len(readable))
 		require.Equal(t, readable[:len(first)], first,
-			"the first of each message comes in order, and none that is not committed")
+			"first copies are published in order, and only committed messages")
 	}
 }
 
-// TestMessagesComeInOrderWithAnyRelays drives two relays through the outbox while effects add to
-// it, entries are damaged and time passes: calls fail, or are done and not answered, and relays die at any
-// of them.
-func TestMessagesComeInOrderWithAnyRelays(t *testing.T) {
+// TestMessagesArePublishedInOrderWithAnyRelays drives two relays through the outbox while effects add to it,
+// entries are damaged and time passes. Calls fail, or lose their answers, and relays die at any of them.
+func TestMessagesArePublishedInOrderWithAnyRelays(t *testing.T) {
 	t.Parallel()
 	play(t, lane.Outbox, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
 		o := &outbox{
@@ -214,8 +213,8 @@ func TestMessagesComeInOrderWithAnyRelays(t *testing.T) {
 			}
 			o.check(t)
 			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Entries()),
-				"every message is published, or a dead letter")
-			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Lanes()), "a lane is there as long as its entries")
+				"every message is published or dead-lettered")
+			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Lanes()), "no lane remains without entries")
 		}
 	})
 }

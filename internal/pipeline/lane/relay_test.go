@@ -26,7 +26,7 @@ const topic = "updates"
 
 var errBroker = errors.New("no answer")
 
-// broker takes messages, but for those of one ordering key.
+// broker accepts messages, except those of one ordering key.
 type broker struct {
 	refuses string
 	down    bool
@@ -45,7 +45,7 @@ func (b *broker) Publish(_ context.Context, to string, m contract.Message) (stri
 	return fmt.Sprint(len(b.taken)), nil
 }
 
-func (b *broker) says() []string {
+func (b *broker) published() []string {
 	return filetest.Map(b.taken, func(m contract.Message) string { return m.Attributes["correlation_id"] })
 }
 
@@ -68,10 +68,10 @@ func newRig(t *testing.T, of lane.Kind) *rig {
 	return r
 }
 
-// emission is one that says so by its correlation id.
-func emission(key, says string) handler.Emission {
+// emission is named by its correlation id.
+func emission(key, name string) handler.Emission {
 	return handler.Emission{
-		To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says}),
+		To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: name}),
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *rig) moment(t *testing.T, id, field string) time.Time {
 	return at
 }
 
-// left is how many documents the relay's kind has of entries and of lanes.
+// left is how many entries and lanes of the relay's kind there are.
 func (r *rig) left(t *testing.T) [2]int {
 	t.Helper()
 	return [2]int{len(storetest.All(t, r.db, r.Of.Entries())), len(storetest.All(t, r.db, r.Of.Lanes()))}
@@ -134,15 +134,15 @@ func TestLaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 				lanes = r.emit(t, emission("sub-1", want[len(want)-1]))
 			}
 			require.Equal(t, count, filetest.Must(r.Lane(t.Context(), lanes[0]))(t))
-			require.Equal(t, want, r.broker.says())
+			require.Equal(t, want, r.broker.published())
 			require.Equal(t, [2]int{}, r.left(t))
 			require.EqualValues(t, (count+99)/100, r.calls.Commits.Load(), "a commit removes a hundred")
 		})
 	}
 }
 
-// TestEntryAddedAtTheSameTimeKeepsTheLane: a new entry at the very moment of the old one still makes the lane
-// another one.
+// TestEntryAddedAtTheSameTimeKeepsTheLane: a new entry changes the version of its lane also where it has the
+// time of the old one.
 func TestEntryAddedAtTheSameTimeKeepsTheLane(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
@@ -160,7 +160,7 @@ func TestEntryAddedAtTheSameTimeKeepsTheLane(t *testing.T) {
 func TestEntriesPublishedBeforeAFailureAreNotPublishedAgain(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]bool{
-		"where the lane is as it was read": false, "where it has got another entry since": true,
+		"where the lane is unchanged": false, "where the lane has a new entry": true,
 	}, func(t *testing.T, grows bool) {
 		r := newRig(t, lane.Outbox)
 		want := []string{"first", "second"}
@@ -173,16 +173,16 @@ func TestEntriesPublishedBeforeAFailureAreNotPublishedAgain(t *testing.T) {
 		}
 		published, err := r.Lane(t.Context(), lanes[0])
 		require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer",
-			storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
+			storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "a lane with a new entry is no failure")
 		require.Equal(t, 1, published)
 		r.broker.down, r.broker.after = false, nil
 		require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
-		require.Equal(t, want, r.broker.says())
+		require.Equal(t, want, r.broker.published())
 		require.Equal(t, [2]int{}, r.left(t))
 	})
 }
 
-func TestFailingLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
+func TestFailingLaneDelaysNoOtherAndWaitsLongerEachTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	require.Zero(t, r.oldest(t))
@@ -199,7 +199,7 @@ func TestFailingLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 		report, failed := r.due(t, 10)
 		require.Equal(t, lane.Report{Lanes: 2, Failed: 1, Published: 1}, report)
 		require.Equal(t, []string{bad}, failed)
-		require.Equal(t, r.now.Sub(created), r.oldest(t), "what comes behind it is younger")
+		require.Equal(t, r.now.Sub(created), r.oldest(t), "the messages behind it are younger")
 		wait := r.moment(t, bad, "due_at").Sub(r.now)
 		require.GreaterOrEqual(t, wait, before)
 		require.Equal(t, lane.Wait(r.now.Sub(created)).Truncate(time.Microsecond), wait)
@@ -226,7 +226,7 @@ func TestLaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
 	}
 }
 
-// TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest: how long the oldest has waited is an alert.
+// TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest: that age has an alert.
 func TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -269,7 +269,7 @@ func TestRunTakesTheLongestDueFirstAndReportsMore(t *testing.T) {
 		r.emit(t, emission(fmt.Sprint("sub-", i), fmt.Sprint("n", i)))
 	}
 	report, _ := r.due(t, 2)
-	require.Zero(t, report, "they are left to the worker that made them")
+	require.Zero(t, report, "new lanes are left to the worker that made them")
 	r.now = start.Add(time.Hour)
 	for _, want := range []lane.Report{
 		{Lanes: 2, Published: 2, More: true}, {Lanes: 2, Published: 2, More: true}, {Lanes: 1, Published: 1}, {},
@@ -278,7 +278,7 @@ func TestRunTakesTheLongestDueFirstAndReportsMore(t *testing.T) {
 		require.Equal(t, want, report)
 		require.Empty(t, failed)
 	}
-	require.Equal(t, []string{"n0", "n1", "n2", "n3", "n4"}, r.broker.says())
+	require.Equal(t, []string{"n0", "n1", "n2", "n3", "n4"}, r.broker.published())
 	r.faults.Down(true)
 	require.Error(t, filetest.ErrorOf(r.Oldest(t.Context())))
 	require.Error(t, filetest.ErrorOf(r.Due(t.Context(), 10, nil)))
@@ -302,7 +302,7 @@ func TestRunOutOfTimeLeavesTheRest(t *testing.T) {
 	require.Equal(t, [2]int{}, r.left(t))
 }
 
-// meeting is a broker at which two messages have to be at once.
+// meeting is a broker that confirms once two messages wait.
 type meeting struct{ here chan struct{} }
 
 func (m meeting) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {

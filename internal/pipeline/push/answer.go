@@ -21,31 +21,31 @@ type answer struct {
 	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks
 	Reason  string        `json:"reason"`
 	EventID string        `json:"event_id"`
-	Attempt int           `json:"attempt"` // which of the event's attempts this was; 0 where it was none
-	// Delayed: the message is kept for a later attempt, and the broker is done with it.
+	Attempt int           `json:"attempt"` // which of the event's attempts this was; 0: none
+	// Delayed: the message is kept for a later attempt, and acknowledged.
 	Delayed bool `json:"delayed,omitempty"`
-	// Ref is the id of what the event made, now or before, such as an entry of the books.
+	// Ref is the id of what the event has made, now or before, such as a ledger entry.
 	Ref string `json:"ref,omitempty"`
 
 	next   next
-	quiet  bool   // the message is acknowledged, also where its queue rejects
-	result string // the handler's code for what was done, now or before
+	quiet  bool   // acknowledged also where its queue rejects dead-lettered messages
+	result string // the handler's code of the effect, now or before
 	cause  string // says more about a failure, for the log
 }
 
-// next is what is done before an answer is sent, or in its place.
+// next is what is done before an answer is sent, or instead.
 type next struct {
-	resume time.Time // when the attempt after this one is made in the same request; zero: it is not
-	due    time.Time // when a message that is kept or emitted is to be released; zero: no release is needed
-	relay  []string  // the lanes of what was emitted
-	reopen bool      // the dead letter of a replay is open again, since its event has another one
-	// hold: its lane is new, and may be unknown to an instance for noneWaitFor. So long the acknowledgement
-	// waits, and the broker holds back later messages of the key.
+	resume time.Time // when the next attempt is made in the same request; zero: it is not
+	due    time.Time // when a kept or emitted message is to be released; zero: no release is needed
+	relay  []string  // the lanes of the emissions
+	reopen bool      // the replayed dead letter is opened again, since its event has another one
+	// hold: its lane is new, and an instance may not know of it for noneWaitFor. The acknowledgement waits as
+	// long, so that the broker holds back later messages of the key.
 	hold bool
 }
 
-// status is a row of the table that turns an outcome into an HTTP status: the first of the reply's outcome
-// whose condition holds. 200 and 204 acknowledge.
+// status is a row of the table that turns an outcome into an HTTP status. The first one of the outcome whose
+// condition holds decides. 200 and 204 acknowledge.
 type status struct {
 	of    []retry.Outcome
 	when  string
@@ -56,7 +56,7 @@ type status struct {
 var noEffect = []retry.Outcome{retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded}
 
 // statuses is that table. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is
-// confirmed either way.
+// confirmed in both cases.
 var statuses = []status{
 	{of: []retry.Outcome{retry.Processed}, code: http.StatusOK},
 	{
@@ -90,12 +90,11 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 	return cmp.Or(statuses[row].code, reply.Status)
 }
 
-// leave settles a replay that has ended, publishes the emissions, so that they come before those of a next
-// event of the key, and removes the lane of its last message: while a lane is left, each event of its queue
-// costs a read.
+// leave writes the end of a replay, publishes the emissions, so that they come before those of the key's next
+// event, and removes the lane of its last message: a lane that stays costs each event of its queue a read.
 func (a *attempt) leave(ctx context.Context, f finding) answer {
 	reply := f.answer
-	if f.state != answered { // record or lane were never as assumed
+	if f.state != answered { // record or lane were not as assumed in any round
 		if f.state = unanswered; !f.means.Counts {
 			f.attempt = 0
 		}
@@ -103,7 +102,7 @@ func (a *attempt) leave(ctx context.Context, f finding) answer {
 	}
 	if err := a.settleReplay(ctx, reply); err != nil {
 		a.warn(ctx, "end of a replay not written")
-		again := storeDown(err).again() // the redelivery comes by here again
+		again := storeDown(err).again() // the redelivery writes it
 		again.next.due = reply.next.due
 		return again
 	}
@@ -135,8 +134,7 @@ func (a *attempt) leave(ctx context.Context, f finding) answer {
 	return reply
 }
 
-// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has
-// another one.
+// settleReplay writes the end of a replay into its dead letter: open again where the event has another.
 func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	if d.replay == "" {
 		return nil
@@ -157,8 +155,7 @@ func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	return deadletter.Settle(ctx, d.config.Store, d.message, state, reply.Outcome, d.config.Now())
 }
 
-// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
-// has to.
+// acknowledged sets the alarm for a kept or emitted message, and holds the answer back where it has to.
 func (d *delivery) acknowledged(ctx context.Context, reply answer) answer {
 	if due := reply.next.due; !due.IsZero() {
 		if err := d.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
@@ -166,13 +163,13 @@ func (d *delivery) acknowledged(ctx context.Context, reply answer) answer {
 		}
 	}
 	if reply.next.hold && !d.sleep(ctx, d.config.Now().Add(noneWaitFor)) {
-		// The broker goes on holding the key.
+		// The broker goes on holding back the key.
 		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
 	}
 	return reply
 }
 
-// concluded logs and counts what became of a delivery, or of an attempt after which its request goes on.
+// concluded logs and counts the outcome of a delivery, or of an attempt after which its request goes on.
 func (d *delivery) concluded(
 	ctx context.Context, level slog.Level, message string, reply answer, more ...slog.Attr,
 ) {

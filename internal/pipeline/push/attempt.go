@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left. A
-	// store that does not answer for 10 s is waited for.
+	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left. It is
+	// longer than a store's pause of 10 s.
 	bookkeeping = 12 * time.Second
 	maxRounds   = 3           // how often a message is settled because the record or the lane was not as assumed
 	maxResumes  = 5           // how many attempts follow in one request, also where the clock stands still
 	noneWaitFor = time.Second // how long an instance believes what it read: that no message of a queue waits
-	// How many deliveries may leave no trace before attempts are counted before they run.
+	// How many deliveries may leave no attempt in the record until attempts are counted before they run.
 	unexplained = 3
 	grace       = time.Second // how long a leased handler may take to return after its deadline
 )
 
-// bounded is the time of a step around a handler, which the caller's leaving does not end.
+// bounded is the context of a step around a handler. It does not end when the caller leaves.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 }
@@ -40,24 +40,24 @@ type attempt struct {
 	*delivery
 	run       *dedupe.Run
 	delivered bool // the event was delivered before: its record is read first
-	waited    bool // the request has just waited without an attempt, and does not wait for one again
+	waited    bool // the request has just waited without an attempt, and does not wait again
 	at        position
 }
 
-// position is the place of a message in the lane of its key, as it was read.
+// position is where a message is in the lane of its key, as it was read.
 type position struct {
 	lane   lane.Lane // without an id: it was not read
-	behind bool      // another of its key
+	behind bool      // another message of its key is before it
 	due    time.Time // its time of delivery; zero: now
 }
 
 func (p position) waits() bool { return p.behind || !p.due.IsZero() }
 
-// deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it
-// without a slot.
+// deliver makes attempts until the message has its answer. Where the next one is due soon, the request waits
+// for it without a slot.
 func (d *delivery) deliver(ctx context.Context) answer {
 	delivered, waited := d.repeated(), false
-	// Of an attempt that kills its worker nothing else is left.
+	// An attempt that kills its worker leaves no other line.
 	d.log.LogAttrs(ctx, slog.LevelInfo, "received",
 		slog.Int("delivery_attempt", d.number), slog.String("instance", d.config.Instance))
 	for resumed := 0; ; resumed++ {
@@ -71,15 +71,15 @@ func (d *delivery) deliver(ctx context.Context) answer {
 	}
 }
 
-// sleep reports whether a time has come before the service drains and before ctx ends.
+// sleep reports whether a time was reached before the service drains and before ctx ends.
 func (s *Service) sleep(ctx context.Context, until time.Time) bool {
 	left := until.Sub(s.config.Now())
 	return left <= 0 || s.wait(ctx, left, nil)
 }
 
-// attempt takes the message through order, claim, perform and settle, as far as it comes.
+// attempt takes the message through order, claim, perform and settle, until one of them has the answer.
 func (d *delivery) attempt(ctx context.Context, delivered, waited bool) answer {
-	// The key shares the slots with others.
+	// Keys take turns for the slots.
 	key := cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey])
 	if !d.queue.slots.acquire(ctx, key, len(d.message.Data), d.queue.SlotWait) {
 		reason := "queue_full"
@@ -100,7 +100,7 @@ func (d *delivery) attempt(ctx context.Context, delivered, waited bool) answer {
 	}
 }
 
-// decide goes on from a finding, and reads what the record says.
+// decide takes the steps that are left, and turns what is recorded into an answer or a failure.
 func (a *attempt) decide(ctx context.Context, f finding) finding {
 	if f.state == goesOn {
 		f = a.order(ctx)
@@ -117,7 +117,7 @@ func (a *attempt) decide(ctx context.Context, f finding) finding {
 	return f
 }
 
-// order finds whether the message has to wait, for its time of delivery or behind others of its key.
+// order finds whether the message has to wait, until its time of delivery or behind others of its key.
 func (a *attempt) order(ctx context.Context) finding {
 	now := a.config.Now()
 	a.at = position{}
@@ -151,8 +151,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	case err != nil:
 		return found(unanswered, err)
 	case seen == dedupe.Early && !a.returned() && a.at.behind:
-		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its
-		// rank.
+		// A copy: the broker has the one whose attempt failed, which would lose its rank if this one waited.
 	case seen != dedupe.Fresh:
 		return records(seen)
 	case !a.at.due.IsZero():
@@ -161,8 +160,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	return found(waiting, retry.Busy("behind_delayed", nil))
 }
 
-// noneWaits reports, where messages do not wait as a rule, by one read for the whole queue that there is no
-// lane.
+// noneWaits reports whether the queue has no lane, by one read for all its messages.
 func (d *delivery) noneWaits(ctx context.Context) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -191,8 +189,8 @@ func (a *attempt) claim(ctx context.Context) finding {
 	return a.recall(ctx)
 }
 
-// recall reads the record of an event that was delivered before, and counts the attempt where its workers
-// seem to die.
+// recall reads the record of an event that was delivered before. It counts the attempt before it runs, where
+// earlier ones seem to have killed their workers.
 func (a *attempt) recall(ctx context.Context) finding {
 	seen, err := a.run.Look(ctx)
 	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
@@ -215,7 +213,7 @@ func (a *attempt) recall(ctx context.Context) finding {
 }
 
 func (a *attempt) lease(ctx context.Context) finding {
-	var kept *contract.Message // for a sweep to publish it again
+	var kept *contract.Message // so that a sweep can publish it again
 	if len(a.message.Data) <= contract.MaxKept {
 		kept = &a.message
 	}
@@ -236,8 +234,8 @@ func (a *attempt) lease(ctx context.Context) finding {
 	return finding{}
 }
 
-// perform calls the handler, again where its assumption no longer holds, and commits the effect with the
-// record. A caller that leaves does not end a leased handler: half a call is worse than a whole one.
+// perform calls the handler and commits the effect with the record. After a conflict it calls the handler
+// again. A leased handler goes on when the caller leaves: half a call is worse than a whole one.
 func (a *attempt) perform(ctx context.Context) finding {
 	if a.leased() {
 		ctx = context.WithoutCancel(ctx)
@@ -269,9 +267,8 @@ func (a *attempt) perform(ctx context.Context) finding {
 	}
 }
 
-// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has
-// not returned when the grace has passed since its deadline is abandoned: a leased one goes on outside, and
-// its lease must stand.
+// effect calls the handler, and survives its panic and a deadline that it ignores. A call that has not
+// returned a grace after its deadline is abandoned: a leased one may still act outside, so its lease stays.
 func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
 	type returned struct {
 		effect handler.Effect
@@ -310,7 +307,7 @@ func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) 
 
 var errAbandoned = errors.New("push: the handler does not return")
 
-// call calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
+// call calls the handler. Before it calls a leased one again, it reconciles the earlier attempt.
 func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
 	h := d.handler.Leased
 	if h == nil {
@@ -332,18 +329,18 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 	return h.Do(ctx, event)
 }
 
-// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the
-// handler: nothing is granted for it. The release is at fault, so the event is tried again, and that counts.
+// emit adds the writes of an effect's emissions. It refuses an emission to a queue that the catalog does not
+// list for the handler, since nothing is granted for it. The release is at fault: it is tried again.
 func (d *delivery) emit(event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
 	undeclared := func(emission handler.Emission) bool { return !slices.Contains(d.policy.Emits, emission.To) }
 	if slices.ContainsFunc(effect.Emit, undeclared) {
-		// Without the topic's name, which the handler may have from the message.
+		// Without the topic's name, which the handler may have taken from the message.
 		return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
 	}
 	return lane.Emit(d.config.Catalog, event, effect, d.config.Now())
 }
 
-// commit commits the effect with the record: that of a leased handler in a time of its own.
+// commit commits the effect with the record. For a leased handler it has its own time.
 func (a *attempt) commit(ctx context.Context, end dedupe.Ending) (seen dedupe.Seen, err error) {
 	if a.leased() {
 		ctx, cancel := bounded(ctx)

@@ -23,15 +23,11 @@ import (
 	"billhook/internal/retry"
 )
 
-func deadLetter(id string, m contract.Message) message {
-	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: start}
-}
-
 // keep stores the nth dead letter on the dead-letter topic, and returns its item's id.
 func (r *rig) keep(t require.TestingT, n int) string {
 	m := r.deadLetters()[n]
 	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders",
-		deadLetter(fmt.Sprint("dlq-", n), m).envelope()).code)
+		arrived(fmt.Sprint("dlq-", n), m, start).envelope()).code)
 	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
 }
 
@@ -62,111 +58,126 @@ func (r *rig) replay(t require.TestingT, id string) message {
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
 	}
 	op, err := operator.Begin(ctx, bulk.Operation{
-		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Items: []string{id}}, Why: "repaired",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op = filetest.Must(operator.Run(ctx, op.ID))(t)
 	require.EqualValues(t, 1, op.Done)
 	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
-	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
+	return arrived("replayed", m, r.config.Now())
 }
 
-// TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its
-// replay, a corrected payload, the message again, one after the other or at once. What was refused has had no
-// effect, and there is one effect at most.
+// What may follow a dead letter.
+const (
+	itsReplay, readableNow     = "its replay", itsReplay + ", readable now"
+	theMessage, anew           = "the message again", "the same payload anew"
+	otherPayload, thirdPayload = "another payload", "a third payload"
+	invalidOne                 = "one that breaks the contract"
+)
+
+var corrections = []dimension{
+	{"first", []string{
+		"it is refused", "it breaks the contract", "it cannot be read and names no event", "it names another event",
+		"its body names another event", "it names another contract", "it names another tenant",
+		"it names an invalid tenant", "it names an invalid event",
+	}},
+	{"corrections", []string{"refused", "accepted", dropped}},
+	{"then", []string{
+		theMessage, anew, otherPayload, otherPayload + ", refused", itsReplay, itsReplay + ", refused", readableNow,
+		invalidOne,
+	}},
+	{"and", []string{"nothing", otherPayload, thirdPayload, itsReplay, theMessage}},
+	{"which comes", []string{"after it", "while it is handled"}},
+	{"its dead letter arrives", []string{"at once", "last"}},
+}
+
+func (c cell) replays() bool { return strings.Contains(c["then"]+c["and"], itsReplay) }
+
+// impossible reports whether there is nothing to replay, or nothing that the other dimensions change.
+func (c cell) impossible() bool {
+	return c.replays() && (c["its dead letter arrives"] == "last" || c["corrections"] == dropped) ||
+		c["and"] == "nothing" && c["which comes"] != "after it" ||
+		c["first"] != "it is refused" && c["first"] != "it breaks the contract" &&
+			(c["then"] != anew || c["and"] != "nothing")
+}
+
+// follow returns the messages of an event that may follow its dead letter.
+func follow(m message) map[string]message {
+	quantity := func(id string, n int64) message {
+		return m.with(func(m *message) {
+			body := m.body.(contract.Payment)
+			order := *body.Data.Order
+			order.Items = []contract.Item{{ProductID: known, Quantity: n}}
+			m.id, body.Data.Order = id+"-"+m.id, &order
+			m.body = body
+		})
+	}
+	return map[string]message{
+		otherPayload: quantity("corrected", 2), thirdPayload: quantity("third", 3),
+		invalidOne: quantity("broken", 0),
+		anew:       m.with(func(m *message) { m.id = "anew-" + m.id }),
+	}
+}
+
+// spoil changes a message so that it becomes a dead letter as its cell says.
+func (c cell) spoil(m message) message {
+	const unreadable = `{"eventId":`
+	switch c["first"] {
+	case "it is refused":
+		return m
+	case "it cannot be read and names no event":
+		return m.without("event_id").saying(unreadable)
+	case "it names an invalid event":
+		return m.set("event_id", "a/b").saying(unreadable)
+	case "its body names another event":
+		return m.saying(paid("other", known, 0).body)
+	}
+	named := map[string][2]string{
+		"it names another event":    {"event_id", "other"},
+		"it names another contract": {"contract", contract.EnvelopeV1},
+		"it names another tenant":   {"tenant", "other"}, "it names an invalid tenant": {"tenant", "a/b"},
+	}[c["first"]]
+	if named[0] != "" {
+		m = m.set(named[0], named[1])
+	}
+	return m.saying(follow(m)[invalidOne].body)
+}
+
+// TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may follow a dead letter: its
+// replay, a corrected payload or the message again, one after the other or at once. There is at most one
+// effect.
 func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 	t.Parallel()
-	const replay, again, other, anew = "its replay", "the message again", "another payload",
-		"the same payload anew"
-	const refuses, breaks = "it is refused", "it breaks the contract"
 	all := benches{}
-	table, _ := enumerate([]dimension{
-		{"first", []string{
-			refuses, breaks, "it cannot be read and names no event", "it names another event",
-			"its body names another event",
-			"it names another contract", "it names another tenant", "it names no valid tenant",
-			"it names no valid event",
-		}},
-		{"corrections", []string{"refused", "accepted", dropped}},
-		{
-			"then", []string{
-				again, anew, other, other + ", refused", replay, replay + ", refused", replay + ", readable now",
-				"one that breaks the contract",
-			},
-		},
-		{"and", []string{"nothing", other, "a third payload", replay, again}},
-		{"which comes", []string{"after it", "while it is handled"}},
-		{"its dead letter arrives", []string{"at once", "last"}},
-	}, func(c cell) (what, cost string) {
-		replayed := strings.Contains(c["then"]+c["and"], replay)
-		switch {
-		// there is nothing to replay
-		case replayed && (c["its dead letter arrives"] == "last" || c["corrections"] == dropped),
-			c["and"] == "nothing" && c["which comes"] != "after it",
-			c["first"] != refuses && c["first"] != breaks && (c["then"] != anew || c["and"] != "nothing"):
+	table, _ := enumerate(corrections, func(c cell) (what, cost string) {
+		if c.impossible() {
 			return "", ""
 		}
 		b := all.ready(t, c)
 		b.broker.taken[dlq] = nil
 		b.effect = counted
-		m := b.event()
-		whole := m
-		quantity := func(id string, n int64) message {
-			return m.with(func(m *message) {
-				body := m.body.(contract.Payment)
-				order := *body.Data.Order
-				order.Items = []contract.Item{{ProductID: known, Quantity: n}}
-				m.id, body.Data.Order = id+"-"+m.id, &order
-				m.body = body
-			})
-		}
-		messages := map[string]message{
-			other: quantity("corrected", 2), "a third payload": quantity("third", 3), anew: m.with(func(m *message) {
-				m.id = "anew-" + m.id
-			}),
-			"one that breaks the contract": quantity("broken", 0),
-		}
-		b.fails = nil
-		m = m.with(func(m *message) {
-			switch c["first"] {
-			case refuses:
-				b.fails = []error{retry.Permanent("unknown_product", nil)}
-				return
-			case "it cannot be read and names no event":
-				m.body = `{"eventId":`
-				delete(m.attributes, "event_id")
-				return
-			case "it names another event":
-				m.attributes["event_id"] = "other"
-			case "it names another contract":
-				m.attributes["contract"] = contract.EnvelopeV1
-			case "it names another tenant":
-				m.attributes["tenant"] = "other"
-			case "it names no valid tenant":
-				m.attributes["tenant"] = "a/b"
-			case "it names no valid event":
-				m.body, m.attributes["event_id"] = `{"eventId":`, "a/b"
-				return
-			}
-			if m.body = messages["one that breaks the contract"].body; c["first"] == "its body names another event" {
-				m.body = paid("other", known, 0).body
-			}
-		})
-		b.deliverNow(m)
-		require.Regexp(t, "^(dead_lettered|dropped) ", b.lines.delivered)
-		messages[again] = m
-		if c["its dead letter arrives"] == "at once" && c["corrections"] != dropped {
-			if id := b.keep(t, 0); replayed {
-				messages[replay] = b.replay(t, id)
-				messages[replay+", readable now"] = messages[replay].with(func(m *message) { m.body = whole.body })
-			}
-		}
-		deliver := func(name string) string {
-			comes, refused := strings.CutSuffix(name, ", refused")
+		whole := b.event()
+		first := c.spoil(whole)
+		fail := func(refused bool) {
 			if b.fails = nil; refused {
 				b.fails = []error{retry.Permanent("unknown_product", nil)}
 			}
-			got, _ := b.observe(whole, func() reply { return b.deliverNow(messages[comes]) })
+		}
+		fail(c["first"] == "it is refused")
+		b.deliverNow(first)
+		require.Regexp(t, "^(dead_lettered|dropped) ", b.lines.delivered)
+		messages := follow(whole)
+		messages[theMessage] = first
+		if c["its dead letter arrives"] == "at once" && c["corrections"] != dropped {
+			if id := b.keep(t, 0); c.replays() {
+				messages[itsReplay] = b.replay(t, id)
+				messages[readableNow] = messages[itsReplay].saying(whole.body)
+			}
+		}
+		deliver := func(name string) string {
+			name, refused := strings.CutSuffix(name, ", refused")
+			fail(refused)
+			got, _ := b.observe(whole, func() reply { return b.deliverNow(messages[name]) })
 			return got
 		}
 		inside := ""
@@ -194,16 +205,16 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "corrections.txt")
 }
 
-// TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does
-// not take one: it is noted in the commit of the effect, or before the broker is done with it.
-func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
+// TestDeadLetterRecordsTheEndOfItsReplay is the table of how a replay ends, also where the store fails. The
+// end is written in the commit of the effect, or before the replay is acknowledged.
+func TestDeadLetterRecordsTheEndOfItsReplay(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"its replay", []string{
 			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done",
 			"finds its event dead by another's dead letter",
-			"finds its dead letter removed", "names a dead letter of nobody", "names a dead letter of another queue",
+			"finds its dead letter removed", "names an unknown dead letter", "names a dead letter of another queue",
 		}},
 		{"handler", []string{tx, leasedMany}},
 		{"remembers", []string{remembered, deadLettersAlone}},
@@ -234,12 +245,12 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 			b.fails = []error{refused}
 			b.deliverNow(replay)
 			b.keep(t, 1)
-			forwarded := m.with(func(m *message) { m.id = "forwarded-" + m.id }) // a copy, by the broker's own policy
+			forwarded := m.as("forwarded-" + m.id) // a copy, by the broker's own policy
 			require.Equal(t, http.StatusNoContent, b.post("/push/dead-letters/orders", forwarded.envelope()).code)
 			replay = b.replay(t, deadletter.ItemID(b.queue, forwarded.id, contract.Message{Data: m.data()}))
 		case "finds its dead letter removed":
 			storetest.Put(t, b.db, store.Delete(b.documents(deadletter.Collection)[0].Key, 0))
-		case "names a dead letter of nobody":
+		case "names an unknown dead letter":
 			replay.attributes[deadletter.AttrReplayOf] = "nothing"
 		case "names a dead letter of another queue":
 			replay.attributes[deadletter.AttrReplayOf] = "x-mails~1"
@@ -259,16 +270,16 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "replays.txt")
 }
 
-// TestDeadLetterStaysOnItsTopicUntilItIsKept: that of the worker, and one of the broker's own policy.
-func TestDeadLetterStaysOnItsTopicUntilItIsKept(t *testing.T) {
+// TestDeadLetterStaysOnItsTopicUntilItIsStored: one of the worker, and one of the broker's own policy.
+func TestDeadLetterStaysOnItsTopicUntilItIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.deliver(paid("e1", unknown, 1))
 	died := r.log.lines(t, "delivery")[0]
 	require.Equal(t, []any{"unknown_product", unknown}, []any{died["reason"], died["cause"]},
-		"what it is about stands beside the reason")
+		"the log names the subject beside the reason")
 	keep := func(id string, m contract.Message) reply {
-		return r.post("/push/dead-letters/orders", deadLetter(id, m).envelope())
+		return r.post("/push/dead-letters/orders", arrived(id, m, start).envelope())
 	}
 	own, bare := r.deadLetters()[0], contract.Message{Data: []byte("ilse@example.org")}
 	r.faults.Down(true)

@@ -16,39 +16,88 @@ import (
 	"billhook/internal/retry"
 )
 
-// TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves is the table of what ends an attempt from outside: whether it
-// counts, whether its lease stands, and what later deliveries find. What is late changes nothing.
-func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
+const (
+	runs, ignores = "it runs", "it ignores that"
+	reconciling   = "it reconciles and ignores that"
+	commits       = "its effect is committed"
+	invalidWrites = "writes that no store takes"
+	itsDeadline   = "its deadline"
+)
+
+// ended is a bench whose attempt is ended from outside as its cell says.
+type ended struct {
+	*bench
+	cell
+	leave   context.CancelFunc
+	returns chan struct{} // closed when a handler that ignores the end is to return
+}
+
+func (e *ended) end() {
+	if e.cell["ended by"] != itsDeadline {
+		e.leave()
+	}
+}
+
+// prepare has the attempt end in the step that the cell names.
+func (e *ended) prepare(m message) {
+	switch e.cell["while"] {
+	case commits:
+		e.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
+			if e.calls.Load() == 0 || e.faults.OnCommit == nil { // that of a claim
+				return do()
+			}
+			e.faults.OnCommit = nil
+			if e.end(); e.cell["ended by"] == itsDeadline {
+				<-ctx.Done()
+			}
+			return do()
+		}
+	case reconciling:
+		e.seed("failed and due", m)
+		e.reconcile(func() (handler.Reconciled, error) {
+			e.end()
+			<-e.returns
+			return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
+		})
+	default:
+		e.during = func(ctx context.Context) {
+			if e.end(); e.cell["while"] == ignores {
+				<-e.returns
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute): // a leased handler has all its time
+			}
+		}
+	}
+}
+
+// TestAttemptIsEndedByItsDeadlineOrItsCaller is the table of what ends an attempt from outside: whether it
+// counts, whether its lease stays, and what later deliveries find. What returns too late changes nothing.
+func TestAttemptIsEndedByItsDeadlineOrItsCaller(t *testing.T) {
 	t.Parallel()
-	const ignored, asks, commits = "it ignores that", "it asks and ignores that", "its effect is committed"
 	table, _ := enumerate([]dimension{
-		{"ended by", []string{"its deadline", "its caller"}},
-		{"while", []string{"it runs", ignored, asks, commits}},
+		{"ended by", []string{itsDeadline, "its caller"}},
+		{"while", []string{runs, ignores, reconciling, commits}},
 		{"handler", []string{tx, leasedMany}},
 		{"returns", []string{
-			"nothing: it is done", "writes that no store takes", "permanent 422", "transient 500", "timeout 504",
-			"down 503", "outage of what all need",
-			"busy, not counted",
+			"success", invalidWrites, "permanent 422", "transient 500", "timeout 504", "down 503",
+			"outage for all messages", "busy, not counted",
 		}},
 	}, func(c cell) (what, cost string) {
-		invalid := c["returns"] == "writes that no store takes"
-		done := c["returns"] == failures[0].name
+		invalid, done := c["returns"] == invalidWrites, c["returns"] == failures[0].name
 		switch {
-		case c["while"] == commits && !done && !invalid, c["while"] == asks && (c["handler"] == tx || !done),
+		case c["while"] == commits && !done && !invalid, c["while"] == reconciling && (c["handler"] == tx || !done),
 			// which of the two comes first is by chance
-			c["while"] == "it runs" && c["handler"] == tx && (invalid || c["returns"] == "permanent 422"):
+			c["while"] == runs && c["handler"] == tx && (invalid || c["returns"] == "permanent 422"):
 			return "", ""
 		}
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, c["handler"] == leasedMany, setup{live: true})
-			m := b.event()
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			ends := func() {
-				if c["ended by"] == "its caller" {
-					leave()
-				}
-			}
+			b := &ended{newBench(t, c["handler"] == leasedMany, setup{live: true}), c, leave, make(chan struct{})}
+			m := b.event()
 			if invalid {
 				b.effect = func(handler.Event) handler.Effect {
 					return handler.Effect{
@@ -56,46 +105,15 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 					}
 				}
 			}
-			returns := make(chan struct{})
-			switch c["while"] {
-			case commits:
-				b.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
-					if b.calls.Load() == 0 || b.faults.OnCommit == nil { // that of a claim
-						return do()
-					}
-					b.faults.OnCommit = nil
-					if ends(); c["ended by"] == "its deadline" {
-						<-ctx.Done()
-					}
-					return do()
-				}
-			case asks:
-				b.seed("failed and due", m)
-				b.reconcile(func() (handler.Reconciled, error) {
-					ends()
-					<-returns
-					return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
-				})
-			default:
-				b.during = func(ctx context.Context) {
-					if ends(); c["while"] == ignored {
-						<-returns
-						return
-					}
-					select {
-					case <-ctx.Done():
-					case <-time.After(time.Minute): // a leased handler has all its time
-					}
-				}
-			}
+			b.prepare(m)
 			b.failing(c)
 			what, _ = b.observe(m, func() reply { return b.serve(request(ctx, "/push/orders", m.envelope())) })
 			synctest.Wait()
 			before, _ := b.record(m.attributes["event_id"])
-			close(returns)
+			close(b.returns)
 			synctest.Wait()
 			after, _ := b.record(m.attributes["event_id"])
-			require.Equal(t, before, after, "what comes too late is nobody's: %s", c)
+			require.Equal(t, before, after, "what returns too late changes nothing: %s", c)
 			b.fails, b.faults.OnCommit, b.effect = nil, nil, nil
 			then, _ := b.observe(m, func() reply { return b.deliverNow(m.again(2)) })
 			b.pass(2*time.Minute + time.Second)
@@ -107,7 +125,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "deadlines.txt")
 }
 
-// reconciles are what a leased handler may learn of the attempt before.
+// reconciles are what Reconcile may return about the attempt before.
 var reconciles = map[string]func() (handler.Reconciled, error){
 	"the effect is there": func() (handler.Reconciled, error) {
 		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
@@ -124,23 +142,19 @@ var reconciles = map[string]func() (handler.Reconciled, error){
 	"a panic":   func() (handler.Reconciled, error) { panic("ilse@example.org") },
 }
 
-// TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore is the table of an event whose earlier attempt may
-// have had its effect outside.
-func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
+// TestLeasedHandlerReconcilesTheAttemptBefore is the table of an event with an earlier attempt of unknown
+// effect.
+func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{
-			"record", []string{
-				"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
-				"dead-lettered with another payload", "dead-lettered",
-			},
-		},
-		{
-			"reconcile says", []string{
-				"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
-				"busy, not counted", "an outage", "a panic",
-			},
-		},
+		{"record", []string{
+			"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
+			"dead-lettered with another payload", "dead-lettered",
+		}},
+		{"reconcile says", []string{
+			"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
+			"busy, not counted", "an outage", "a panic",
+		}},
 		{"corrections", []string{"refused", "accepted"}},
 		{"delivery", []string{firstDelivery, replayed}},
 		{"handler", []string{leasedMany}},
@@ -159,10 +173,10 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 		}
 		b.pass(2 * time.Second)
 		b.fails = nil
-		if asked := reconciles[c["reconcile says"]]; asked != nil {
+		if reconcile := reconciles[c["reconcile says"]]; reconcile != nil {
 			b.reconcile(func() (handler.Reconciled, error) {
-				b.lines.add("asked")
-				return asked()
+				b.lines.add("reconciled")
+				return reconcile()
 			})
 		}
 		m = c.comes(m)
@@ -171,23 +185,19 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "takeovers.txt")
 }
 
-// TestAWorkerThatComesLateChangesNothing is the table of a worker whose lease has ended while it was at work,
-// and whose event another one has taken over.
-func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
+// TestWorkerWhoseLeaseHasEndedChangesNothing is the table of a worker whose lease ended while its handler
+// ran, and whose event another worker has claimed.
+func TestWorkerWhoseLeaseHasEndedChangesNothing(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{
-			"the other", []string{
-				"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it",
-				"was a sweep",
-			},
-		},
-		{
-			"returns", []string{
-				"nothing: it is done", "transient 500", "permanent 422", "busy, not counted", "outage of what all need",
-				"missing: waits for another event",
-			},
-		},
+		{"the other", []string{
+			"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it",
+			"was a sweep",
+		}},
+		{"returns", []string{
+			"success", "transient 500", "permanent 422", "busy, not counted", "outage for all messages",
+			"missing: waits for another event",
+		}},
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
 		b := benches{}.ready(t, c)

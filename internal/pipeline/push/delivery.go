@@ -23,7 +23,7 @@ import (
 )
 
 // wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields
-// are passed over.
+// are ignored.
 type wrapped struct {
 	Message struct {
 		Data        []byte            `json:"data"`
@@ -39,18 +39,18 @@ type envelope struct {
 	message     contract.Message
 	messageID   string
 	publishedAt time.Time
-	number      int       // the broker's own count of the deliveries; 0 where it sends none
+	number      int       // the broker's count of the deliveries; 0: it sends none
 	trace       string    // the id of the trace that the push is part of
-	received    time.Time // it is to be answered within the ack deadline
+	received    time.Time // the ack deadline begins then
 	firstID     string    // its id as it was first published
 }
 
 var errEnvelope = errors.New("push: not a push request's body")
 
-// decodeEnvelope reads a push request's body. Its errors hold nothing of the body.
+// decodeEnvelope reads a push request's body. Its error holds nothing of the body.
 func decodeEnvelope(body []byte) (envelope, error) {
 	var w wrapped
-	// A message id becomes part of a document's id and of attributes: Pub/Sub's are digits.
+	// A message id becomes part of a document's id and of attributes. Those of Pub/Sub are digits.
 	if err := json.Unmarshal(body, &w); err != nil || !pii.ID.Valid(w.Message.MessageID) {
 		return envelope{}, errEnvelope
 	}
@@ -62,20 +62,20 @@ func decodeEnvelope(body []byte) (envelope, error) {
 	}, nil
 }
 
-// delivery is a message that was delivered, and all that it says. It does not change once it is decoded.
+// delivery is a delivered message, decoded. It does not change.
 type delivery struct {
 	*Service
 	envelope
 	queue   *queue
 	event   handler.Event
-	record  dedupe.Record   // of the event before this attempt, as far as the message says
+	record  dedupe.Record   // of the event, with what the message says of it
 	broken  error           // why the message has no valid event
-	due     time.Time       // the time of delivery that its sender wants
+	due     time.Time       // the time of delivery that its sender requested
 	lane    lane.Name       // in which the message waits, if it has to
 	policy  catalog.Handler // of the event's type
 	handler handler.Handler // neither Tx nor Leased: none is registered
-	replay  string          // the dead letter that it is a replay of; empty: of none, or somebody made it up
-	log     *slog.Logger    // whose lines name it
+	replay  string          // the id of the dead letter that it replays; empty: none, or an invalid claim
+	log     *slog.Logger    // its lines name queue, event and message
 }
 
 func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
@@ -85,14 +85,14 @@ func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
 // leased reports whether the handler's effect is outside.
 func (d *delivery) leased() bool { return d.handler.Leased != nil }
 
-// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it looks every
-// time.
+// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else each delivery
+// reads it.
 func (d *delivery) mayMissLane() bool { return d.lane.OrderingKey != "" && !d.queue.waits }
 
-// returned reports whether the message comes back from a wait elsewhere than with the broker.
+// returned reports whether the message was released from a lane.
 func (d *delivery) returned() bool { return d.record.DelayTicket != "" }
 
-// replayed reports whether the message is a dead letter again.
+// replayed reports whether the message claims to replay a dead letter.
 func (d *delivery) replayed() bool { return d.message.Attributes[deadletter.AttrReplayOf] != "" }
 
 // repeated reports whether the event was delivered before.
@@ -117,13 +117,13 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	d.record.DelayTicket = lane.Ticket(e.message)
 	d.record.PublishedAt = cmp.Or(contract.TimeOf(attributes[contract.AttrFirstPublished]), e.publishedAt)
 	d.record.ReceivedAt = contract.TimeOf(attributes[contract.AttrReceived])
-	// else the webhook service may be another by now
+	// an older message may be of a release that no longer runs
 	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor {
 		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
 	d.lane = lane.Name{Queue: q.ID, Tenant: d.record.Tenant, Message: d.event.ID + "~" + d.record.PayloadHash}
 	if q.Ordered() {
-		key := attributes[contract.AttrOrderingKey] // an emulator sends it there alone
+		key := attributes[contract.AttrOrderingKey] // an emulator sends it only there
 		if d.lane.OrderingKey = e.message.OrderingKey; d.lane.OrderingKey == "" &&
 			key != contract.UnknownOrderingKey {
 			d.lane.OrderingKey = key
@@ -138,23 +138,23 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	return d
 }
 
-// countAttempts finds how many attempts the event has, and how many of them were made elsewhere.
+// countAttempts finds how many attempts the event may have, and how many of them were made elsewhere.
 func (d *delivery) countAttempts() {
-	// The message may ask for fewer attempts than the handler's, in an attribute or in its body.
-	asked, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
-	for _, n := range [...]int{asked, d.event.Body.MaxAttempts()} {
+	// The message may request fewer attempts than the handler's, in an attribute or in its body.
+	requested, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
+	for _, n := range [...]int{requested, d.event.Body.MaxAttempts()} {
 		if n >= 1 {
 			d.policy.MaxAttempts = min(d.policy.MaxAttempts, n)
 		}
 	}
 	if !d.replayed() { // a replay has all its attempts
-		// There is one attempt at the least: whoever sent it here wanted it tried.
+		// There is at least one attempt here: its sender wants it tried.
 		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.policy.MaxAttempts-1)))
 	}
 }
 
-// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no
-// event's id.
+// begin starts the run of an attempt. The record of a broken message is of the message, since the event that
+// it names may be another's.
 func (d *delivery) begin() (run *dedupe.Run) {
 	if d.broken != nil {
 		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record,
@@ -168,7 +168,7 @@ func (d *delivery) begin() (run *dedupe.Run) {
 	return run
 }
 
-// refused answers a message that is not for the queue or is too old, and finds one that is broken.
+// refused finds a message that is not for the queue, too old or broken.
 func (d *delivery) refused() finding {
 	q, published := d.queue, d.record.PublishedAt
 	switch {
@@ -186,9 +186,9 @@ func (d *delivery) refused() finding {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. The event
-// of a message that breaks the contract, of which the error is terminal, has only the id that it claims in
-// attributes and body alike.
+// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. Of a
+// message that breaks the contract, which is a terminal error, the event has only the id, where attributes
+// and body agree on it.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{
 		Identity: dedupe.Identity{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID},

@@ -17,11 +17,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// state is where a step leaves an attempt: it goes on, it is answered, or why its message is not handled now.
+// state is the result of a step: the attempt goes on, it is answered, or why its message is not handled now.
 type state string
 
 const (
-	goesOn   state = "" // after its settling: from the beginning
+	goesOn   state = "" // after settle: from the beginning
 	answered state = "it is answered"
 	recorded state = "its record says what becomes of it"
 
@@ -33,20 +33,20 @@ const (
 	failed     state = "it failed"
 )
 
-// finding is what a step has found of the message.
+// finding is the result of a step.
 type finding struct {
 	state   state
 	failure error
 	means   retry.Verdict // what the failure means here
 	attempt int           // which of the event's attempts has failed; 0: none
-	due     time.Time     // when the message may be tried again, as far as known
+	due     time.Time     // when the message may be tried again; zero: unknown
 	then    disposition
 	seen    dedupe.Seen  // what is recorded
-	emitted lane.Emitted // what was committed with that
+	emitted lane.Emitted // the emissions that were committed
 	answer  answer
 }
 
-// found is a failure that means what its error says.
+// found is a finding whose failure means what its error says.
 func found(state state, failure error) finding {
 	return finding{state: state, failure: failure, means: retry.Decide(failure)}
 }
@@ -69,7 +69,7 @@ func (f finding) again() answer {
 	return reply
 }
 
-// disposition is how a message that is not handled now comes to its next attempt.
+// disposition is how a message that is not handled now gets its next attempt.
 type disposition string
 
 const (
@@ -79,7 +79,7 @@ const (
 	bury   disposition = "bury"   // never: it is dead-lettered
 )
 
-// rule is a row of the table. The first whose state is the finding's and whose conditions all hold decides.
+// rule is a row of the table. The first one of the finding's state whose conditions all hold decides.
 type rule struct {
 	state state
 	when  []condition
@@ -93,10 +93,10 @@ type condition struct {
 
 type situation struct {
 	finding
-	of           *attempt
-	now          time.Time
-	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
-	wait, asked  time.Duration // the policy's wait, and the one that the called service asks for
+	of              *attempt
+	now             time.Time
+	next, latest    time.Time     // when the request itself would go on, and until when it may; zero: it cannot
+	wait, requested time.Duration // the policy's wait, and that of the called service
 }
 
 var (
@@ -124,9 +124,9 @@ var (
 	noRecords = condition{
 		"the queue keeps no records", func(s *situation) bool { return !s.of.queue.Remembers() },
 	}
-	asksForMore = condition{
-		"the called service asks for a longer wait than the policy's", func(s *situation) bool {
-			return s.asked > s.wait
+	longerWait = condition{
+		"the called service requests a longer wait than the policy's", func(s *situation) bool {
+			return s.requested > s.wait
 		},
 	}
 	oneTarget = condition{
@@ -136,7 +136,7 @@ var (
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.of.queue.BrokerKeepsTime() && (s.of.number == 0 || s.of.number == s.attempt)
 	}}
-	// It takes one of the budget.
+	// It takes one nack from the budget.
 	inBudget = condition{
 		"the queue's `nack_budget` has one left", func(s *situation) bool {
 			return s.of.queue.nacks.AllowN(s.now, 1)
@@ -144,9 +144,8 @@ var (
 	}
 )
 
-// dispositions is the table of what becomes of a message that is not handled now. A failure of what all
-// messages share is nacked, which slows the subscription down. Any other nack would slow messages that could
-// succeed, so it has a budget.
+// dispositions is the table of dispositions. A failure of what all messages share is nacked, which slows the
+// subscription down. Any other nack would slow messages that could succeed, so it has a budget.
 var dispositions = []rule{
 	{unanswered, nil, nack},
 	{uncertain, nil, nack},
@@ -160,16 +159,16 @@ var dispositions = []rule{
 	{failed, []condition{otherEvent}, keep},
 	{failed, []condition{everyMessage}, nack},
 	{failed, []condition{soon}, resume},
-	{failed, []condition{noRecords}, nack}, // to keep a message costs more than the record that is saved
-	{failed, []condition{asksForMore, counts}, keep},
+	{failed, []condition{noRecords}, nack}, // to keep a message would cost more than a record
+	{failed, []condition{longerWait, counts}, keep},
 	{failed, []condition{unavailable, oneTarget}, nack},
-	{failed, []condition{asksForMore}, keep},
+	{failed, []condition{longerWait}, keep},
 	{failed, []condition{brokersWait, inBudget}, nack},
 	{failed, nil, keep},
 }
 
-// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller
-// are gone.
+// unperformed is the finding after a failure of the handler or, where unknown, of the commit. over: the
+// attempt was ended by its deadline or its caller.
 func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool) finding {
 	f := found(failed, err)
 	f.attempt = a.run.Attempt()
@@ -179,11 +178,11 @@ func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool
 	one := f.means.Scope == retry.OneMessage
 	switch {
 	case a.leased() && errors.Is(err, errAbandoned):
-		// It still runs and cannot be stopped: no other attempt while the lease stands.
+		// It still runs and cannot be stopped: no other attempt until the lease ends.
 		a.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
 		f.state = unanswered
 	case a.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
-		f.state = unanswered // the lease stands, and then Reconcile is asked
+		f.state = unanswered // Reconcile is called after the lease
 	case a.leased(), f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
 	case over != nil, !one:
 		f.state = uncertain
@@ -193,17 +192,17 @@ func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool
 	return f
 }
 
-// The results of a message that is not handled.
+// The reasons of answers without an attempt.
 const (
 	processedBefore    = "processed_before"     // its event is done
 	deadLetteredBefore = "dead_lettered_before" // its event has a dead letter
-	correctedBefore    = "corrected_before"     // another payload has taken the place of its own
+	correctedBefore    = "corrected_before"     // its event is done with another payload
 	delayedBefore      = "delayed_before"       // it is kept for its next attempt, and this is another copy
 	notBound           = "not_bound"            // the queue takes no message of its routing key
 	tooOld             = "message_ttl"          // it is older than its queue's message_ttl
 )
 
-// read turns what a record says into the answer, or into why the message is not handled.
+// read turns what is recorded into the answer, or into why the message is not handled.
 func (a *attempt) read(f finding) finding {
 	run, made, reply := a.run, &a.run.Record, answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch f.seen {
@@ -218,16 +217,16 @@ func (a *attempt) read(f finding) finding {
 		reply.Reason, reply.result, reply.Ref = processedBefore, made.Result, made.Ref
 	case dedupe.Gone:
 		reply.Reason = deadLetteredBefore
-		// Else the replay's own death is on its way.
+		// Else the dead letter of the replay itself has yet to arrive.
 		own := a.message.Attributes[deadletter.AttrReplayOf]
 		reply.next.reopen = a.broken == nil && !slices.Contains(run.Found.DeadLetters, own)
 	case dedupe.Replaced:
 		reply.Reason = correctedBefore
 	case dedupe.Waiting:
-		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
+		// A copy was kept, and its acknowledgement was lost: the next message of the key may follow at once.
 		reply.Reason, reply.next.hold = delayedBefore, a.mayMissLane()
 	case dedupe.Differs:
-		// Under a record of its own, so that its redelivery is known and acked.
+		// Under a record of its own, so that its redelivery is a duplicate.
 		run.Conflict()
 		return found(failed, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Early:
@@ -240,7 +239,7 @@ func (a *attempt) read(f finding) finding {
 
 const (
 	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
-	nextLook  = time.Second     // and for a message that another worker has
+	nextLook  = time.Second     // when it tries again a message that another worker has
 )
 
 // exhausted makes the failure of an event's last attempt a terminal one.
@@ -252,13 +251,13 @@ func (f finding) exhausted(allowed int) finding {
 	return f
 }
 
-// dispose looks the finding up in the table, and says when the message is due again.
+// dispose finds the disposition in the table, and when the message is due again.
 func (a *attempt) dispose(f finding) finding {
 	if f.state == failed {
 		f = f.exhausted(a.policy.MaxAttempts)
 	}
 	in := situation{finding: f, of: a, now: a.config.Now(), next: f.due}
-	if !a.Draining() { // an attempt has to be answered by the ack deadline
+	if !a.Draining() { // the next attempt has to be answered before the ack deadline
 		patience := a.queue.AckDeadline - a.queue.SlotWait - a.policy.Timeout - bookkeeping - 1
 		in.latest = a.received.Add(min(maxResume, patience))
 	}
@@ -267,13 +266,13 @@ func (a *attempt) dispose(f finding) finding {
 		if in.next = a.received.Add(nextLook); !in.next.After(in.now) {
 			in.next = time.Time{}
 		}
-		// Not much later than the broker would come: it may be over before its time.
+		// Not much later than the broker's next delivery: the other worker may end before its lease.
 		if late := in.now.Add(max(backoff.Wait(1, 0), nextLook)); in.due.IsZero() || in.due.After(late) {
 			in.due = late
 		}
 	case failed:
-		in.wait, in.asked = backoff.Wait(f.attempt, a.config.Dice()), retry.Asked(f.failure)
-		in.due = in.now.Add(max(in.wait, in.asked))
+		in.wait, in.requested = backoff.Wait(f.attempt, a.config.Dice()), retry.RequestedWait(f.failure)
+		in.due = in.now.Add(max(in.wait, in.requested))
 		in.next = in.due
 	default:
 	}
@@ -285,7 +284,7 @@ func (a *attempt) dispose(f finding) finding {
 	switch {
 	case f.then == resume:
 		f.due = in.next
-	case f.then == nack && !f.means.Counts: // nothing was tried: the broker's next delivery is in time
+	case f.then == nack && !f.means.Counts: // nothing was tried, so the broker's next delivery may be
 		f.due = time.Time{}
 	}
 	return f
@@ -294,8 +293,8 @@ func (a *attempt) dispose(f finding) finding {
 // workerDied is the failure of an event whose last attempt ended with its worker.
 var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
-// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field
-// paths and ids.
+// detail is the text of a dead letter beside its reason. It is made of our own errors, which hold codes,
+// field paths and ids.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
@@ -317,8 +316,8 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of another's error at the
-// bottom.
+// cause is the log's text of a failure beside its reason: the detail, and the type of another's error below
+// it.
 func cause(err error) string {
 	text, root := detail(err), err
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {

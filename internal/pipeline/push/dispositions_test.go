@@ -19,34 +19,31 @@ import (
 	"billhook/internal/retry"
 )
 
-var failures = []struct {
+type failure struct {
 	name string
 	err  error
-}{
-	{"nothing: it is done", nil},
+}
+
+var failures = []failure{
+	{"success", nil},
 	{"permanent 422", retry.Permanent("refused", nil)},
 	{"unreadable 400", retry.BadRequest("refused", nil)},
 	{"conflict 409", retry.Conflicting("refused", nil)},
 	{"an error without a mark", errHandler},
 	{"transient 500", retry.Transient("handler_error", nil)},
-	{"transient 500 that asks for a minute", retry.After(time.Minute, retry.Transient("failed", nil))},
+	{"transient 500, retry after 1m", retry.After(time.Minute, retry.Transient("failed", nil))},
 	{"down 503", retry.Down("down", nil)},
-	{"down 503 that asks for a minute", retry.After(time.Minute, retry.Down("down", nil))},
+	{"down 503, retry after 1m", retry.After(time.Minute, retry.Down("down", nil))},
 	{"timeout 504", context.DeadlineExceeded},
-	{"outage of what all need", retry.Outage("outage", nil)},
-	{"outage that asks for a minute", retry.After(time.Minute, retry.Outage("outage", nil))},
+	{"outage for all messages", retry.Outage("outage", nil)},
+	{"outage, retry after 1m", retry.After(time.Minute, retry.Outage("outage", nil))},
 	{"busy, not counted", retry.Busy("busy", nil)},
-	{"busy that asks for a minute", retry.After(time.Minute, retry.Busy("busy", nil))},
+	{"busy, retry after 1m", retry.After(time.Minute, retry.Busy("busy", nil))},
 	{"missing: waits for another event", retry.Missing("missing", nil)},
 	{"early by a minute", retry.Early("early", time.Minute, nil)},
 }
 
-func failureNames() (names []string) {
-	for _, f := range failures {
-		names = append(names, f.name)
-	}
-	return names
-}
+func failureNames() []string { return filetest.Map(failures, func(f failure) string { return f.name }) }
 
 func (b *bench) failing(c cell) {
 	b.fails = nil
@@ -107,14 +104,14 @@ func (c cell) policy(q *catalog.Queue) {
 			h.MaxAttempts = 1
 		}
 		if c["handler"] == leasedOne || c["handler"] == leasedKind {
-			h.Post = catalog.Post{Target: "service", Path: "/" + eventType} // one place, whatever the paths
+			h.Post = catalog.Post{Target: "service", Path: "/" + eventType} // paths do not matter
 		}
 		q.Handlers[eventType] = h
 	}
 }
 
-// ready returns a bench for a cell, with its nacks used up where the cell says so. Cells whose queue is the
-// same share it; neither a message nor a dead letter is there.
+// ready returns a bench for a cell, with its nacks used up where the cell says so, and without messages or
+// dead letters. Cells of the same queue share a bench.
 func (all benches) ready(t *testing.T, c cell) *bench {
 	name := ""
 	for _, of := range []string{
@@ -138,7 +135,7 @@ func (all benches) ready(t *testing.T, c cell) *bench {
 		}
 	}
 	b.fails, b.during = nil, nil
-	b.pass(2 * time.Second) // what was read of the lanes is forgotten
+	b.pass(2 * time.Second) // the cache of the lanes has expired
 	return b
 }
 
@@ -178,7 +175,7 @@ func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
 	filetest.Part(t, push.Dispositions(), begin, end, page)
 }
 
-func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
+func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	at := func(attribute string, d time.Duration) func(*message) {
@@ -188,14 +185,13 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 		return func(m *message) { m.attributes[attribute] = value }
 	}
 	older := func(d time.Duration) func(*message) {
-		return func(m *message) {
-			m.published = m.published.Add(-d)
-		}
+		return func(m *message) { m.published = m.published.Add(-d) }
 	}
-	messages := []struct {
+	type row struct {
 		name   string
 		change func(*message)
-	}{
+	}
+	messages := []row{
 		{"whole", func(*message) {}},
 		{"of an unknown type", func(m *message) {
 			body := m.body.(contract.Payment)
@@ -207,20 +203,17 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 		{"of another queue", says(contract.AttrRoutingKey, "elsewhere")},
 		{"an hour old", older(time.Hour)},
 		{"older", older(time.Hour + 1)},
-		{"older, and published anew", at(contract.AttrFirstPublished, -time.Hour-1)},
-		{"an hour old, and published anew", at(contract.AttrFirstPublished, -time.Hour)},
-		{"first published nobody knows when", says(contract.AttrFirstPublished, "long ago")},
-		{"published nobody knows when", func(m *message) { m.published = time.Time{} }},
+		{"older, and published again", at(contract.AttrFirstPublished, -time.Hour-1)},
+		{"an hour old, and published again", at(contract.AttrFirstPublished, -time.Hour)},
+		{"with an invalid time of its first publishing", says(contract.AttrFirstPublished, "long ago")},
+		{"without a publish time", func(m *message) { m.published = time.Time{} }},
 		{"to be delivered now", at(contract.AttrDeliverAt, 0)},
-		{"to have been delivered before", at(contract.AttrDeliverAt, -time.Hour)},
+		{"to be delivered an hour ago", at(contract.AttrDeliverAt, -time.Hour)},
 		{"to be delivered in an hour", at(contract.AttrDeliverAt, time.Hour)},
 		{"to be delivered in 31 days", at(contract.AttrDeliverAt, 31*24*time.Hour)},
-		{"to be delivered nobody knows when", says(contract.AttrDeliverAt, "tomorrow")},
+		{"with an invalid time of delivery", says(contract.AttrDeliverAt, "tomorrow")},
 	}
-	var names []string
-	for _, m := range messages {
-		names = append(names, m.name)
-	}
+	names := filetest.Map(messages, func(r row) string { return r.name })
 	table, _ := enumerate([]dimension{
 		{"message", names},
 		{"returns", []string{"permanent 422", "transient 500", "missing: waits for another event"}},
@@ -245,8 +238,8 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "dead-letters.txt")
 }
 
-// TestWhatHappensDuringAnAttemptIsAllowedFor is the table of what ends a request's patience.
-func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
+// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt.
+func TestRequestWaitsByTheTimeThatItsAttemptTook(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
@@ -276,9 +269,9 @@ func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "meanwhile.txt")
 }
 
-// TestEveryDeliveryFindsItsRecord is the table of what a delivery is answered with, by what is known of its
-// event and by what waits before it.
-func TestEveryDeliveryFindsItsRecord(t *testing.T) {
+// TestDeliveryIsAnsweredByItsRecord is the table of the answers to a delivery, by its event's record and by
+// what waits before it.
+func TestDeliveryIsAnsweredByItsRecord(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, costs := enumerate([]dimension{

@@ -41,102 +41,110 @@ func emitting(event handler.Event) handler.Effect {
 	return effect
 }
 
+// published returns the positions, in the effect of an event, of the emissions that were published, and holds
+// each to its event.
+func (b *bench) published(t *testing.T, event string) (positions []int) {
+	of := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
+	ids := []string{lane.ID(of, 0), lane.ID(of, 1), lane.ID(of, 2)}
+	for _, m := range b.broker.taken[updates] {
+		position := slices.Index(ids, m.Attributes[contract.AttrEventID])
+		require.Equal(t, []string{fmt.Sprint(event, "-", position), dedupe.DefaultTenant, "billing.sub.renewed"},
+			[]string{
+				m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant],
+				m.Attributes[contract.AttrRoutingKey],
+			})
+		positions = append(positions, position)
+	}
+	return positions
+}
+
+// emits prepares a bench for an event whose emission goes as the cell says, and returns the event's message.
+func (b *bench) emits(c cell) (m message) {
+	b.effect, m = emitting, b.event()
+	second := func(change func(handler.Event, *handler.Emission)) {
+		b.effect = func(e handler.Event) handler.Effect {
+			effect := emitting(e)
+			change(e, &effect.Emit[1])
+			return effect
+		}
+	}
+	switch c["but"] {
+	case "the broker is down":
+		b.broker.down = true
+	case "the commit's answer is lost", "the commit is not made":
+		kind := map[string]string{
+			"the commit's answer is lost": "commit without an answer", "the commit is not made": "commit not made",
+		}[c["but"]]
+		b.fault(kind, map[string]int{tx: 1, leasedMany: 2}[c["handler"]])
+	case "the store is down":
+		b.faults.Down(true)
+	case "it is refused":
+		b.fails = []error{retry.Permanent("refused", nil)}
+	case "it failed before":
+		b.seed("failed and due", m)
+	case "its record has expired":
+		b.deliverNow(m)
+		b.pass(31 * 24 * time.Hour)
+	case "the second is for an undeclared topic":
+		// A topic that a handler takes from its message may hold personal data.
+		second(func(_ handler.Event, emission *handler.Emission) { emission.To = "topic-of-ilse" })
+	case "the second is due later":
+		second(func(e handler.Event, emission *handler.Emission) {
+			emission.Due, emission.Name = e.PublishedAt.Add(15*time.Minute), "the second"
+		})
+		m.published = b.config.Now()
+	}
+	return m
+}
+
 // TestEmissionIsPublishedAfterItsCommitOrNotAtAll is the table of what an effect emits, by what goes wrong:
-// what was published when it is answered, what then waits, and what the relay publishes later. A repetition
-// emits the same ids, so that a consumer recognizes them.
+// what is published before the answer, what waits, and what the relay publishes later. A repetition emits the
+// same ids, so that a consumer recognizes them.
 func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"but", []string{
 			"nothing goes wrong", "the broker is down", "the commit's answer is lost", "the commit is not made",
-			"the store is down", "it is refused",
-			"it failed before", "it was forgotten", "the second is for a topic of nobody", "the second is due later",
+			"the store is down", "it is refused", "it failed before", "its record has expired",
+			"the second is for an undeclared topic", "the second is due later",
 		}},
 		{"handler", []string{tx, leasedMany}},
 		{"attempts", []string{left, last}},
 	}, func(c cell) (what, cost string) {
 		b := all.ready(t, c)
 		b.broker.taken[updates] = nil
-		b.effect = emitting
-		m := b.event()
-		event := m.attributes["event_id"]
-		published := func() string { // by their places in the effect
-			of := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
-			ids := []string{lane.ID(of, 0), lane.ID(of, 1), lane.ID(of, 2)}
-			var places []int
-			for _, m := range b.broker.taken[updates] {
-				place := slices.Index(ids, m.Attributes[contract.AttrEventID])
-				require.Equal(t,
-					[]string{fmt.Sprint(event, "-", place), dedupe.DefaultTenant, "billing.sub.renewed"}, []string{
-						m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant],
-						m.Attributes[contract.AttrRoutingKey],
-					})
-				places = append(places, place)
-			}
-			return fmt.Sprint("; published ", places)
-		}
-		met := true
+		m := b.emits(c)
+		event, committed := m.attributes["event_id"], true
 		b.broker.before = func(topic string) {
 			record, _ := b.record(event)
-			met = met && (topic != updates || record.Status == dedupe.Completed)
-		}
-		switch c["but"] {
-		case "the broker is down":
-			b.broker.down = true
-		case "the commit's answer is lost", "the commit is not made":
-			_, heal := b.fault(map[bool]string{
-				true: "commit without an answer", false: "commit not made",
-			}[strings.HasSuffix(c["but"], "lost")],
-				map[string]int{tx: 1, leasedMany: 2}[c["handler"]])
-			defer heal()
-		case "the store is down":
-			b.faults.Down(true)
-		case "it is refused":
-			b.fails = []error{retry.Permanent("refused", nil)}
-		case "it failed before":
-			b.seed("failed and due", m)
-		case "it was forgotten":
-			b.deliverNow(m)
-			b.pass(31 * 24 * time.Hour)
-		case "the second is for a topic of nobody":
-			b.effect = func(e handler.Event) handler.Effect {
-				effect := emitting(e)
-				effect.Emit[1].To = "topic-of-ilse" // what a handler makes of a message may be the message's
-				return effect
-			}
-		case "the second is due later":
-			b.effect = func(e handler.Event) handler.Effect {
-				effect := emitting(e)
-				effect.Emit[1].Due, effect.Emit[1].Name = e.PublishedAt.Add(15*time.Minute), "the second"
-				return effect
-			}
-			m.published = b.config.Now()
+			committed = committed && (topic != updates || record.Status == dedupe.Completed)
 		}
 		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
-		b.broker.down = false
+		b.broker.down, b.faults.OnRead, b.faults.OnCommit = false, nil, nil
 		b.faults.Down(false)
-		waiting := len(b.documents(lane.Outbox.Entries()))
-		what += fmt.Sprint(published(), ", waiting ", waiting, ", effects ", b.effects(event))
+		what += fmt.Sprint("; published ", b.published(t, event), ", waiting ",
+			len(b.documents(lane.Outbox.Entries())), ", effects ", b.effects(event))
 		b.pass(16 * time.Minute)
-		_, err := b.relay.Due(t.Context(), 10, func(string, error) {})
-		require.NoError(t, err)
 		delayed := *b.relay
 		delayed.Of = lane.Delayed
-		_, err = delayed.Due(t.Context(), 10, func(string, error) {})
-		require.NoError(t, err)
+		for _, relay := range []*lane.Relay{b.relay, &delayed} {
+			_, err := relay.Due(t.Context(), 10, func(string, error) {})
+			require.NoError(t, err)
+		}
 		require.Empty(t, b.documents(lane.Outbox.Entries()))
 		require.Empty(t, b.documents(lane.Outbox.Lanes()))
-		require.True(t, met, "nothing is published before its commit")
+		require.True(t, committed, "nothing is published before its commit")
 		require.NotContains(t, fmt.Sprint(b.deadLetters()), "ilse")
 		record, _ := b.record(event)
-		return fmt.Sprint(what, "; later", published(), ", record of ", len(record.Emitted)), ""
+		return fmt.Sprint(what, "; later; published ", b.published(t, event), ", record of ",
+			len(record.Emitted)), ""
 	})
 	filetest.Recorded(t, table, "testdata", "emissions.txt")
 }
 
-// TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain: what it did outside is not done twice.
-func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
+// TestLeasedHandlerReconcilesAfterAConflict: its effect outside is not made twice.
+func TestLeasedHandlerReconcilesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	var r *rig
 	var steps []string
@@ -150,20 +158,20 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 			return handler.Effect{Result: "sent", Writes: absent}, err
 		},
 		Reconcile: func(_ context.Context, event handler.Event) (handler.Reconciled, error) {
-			steps = append(steps, "ask")
+			steps = append(steps, "reconcile")
 			require.Equal(t, 1, event.Try)
 			return handler.Reconciled{Done: true, Effect: counted(event)}, nil
 		},
 	}})
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
-	require.Equal(t, []string{"do", "ask"}, steps)
+	require.Equal(t, []string{"do", "reconcile"}, steps)
 	require.EqualValues(t, 2, r.effects("e1"))
 	record, _ := r.record("e1")
 	require.EqualValues(t, 1, record.Attempts, "it was one attempt")
 }
 
-// TestAnswerNamesWhatTheEventMade: also that of each duplicate, which then has a body to name it in.
-func TestAnswerNamesWhatTheEventMade(t *testing.T) {
+// TestAnswerHasTheRefOfTheEffect: also the answer to a duplicate, which then has a body.
+func TestAnswerHasTheRefOfTheEffect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{leased: &handler.Leased{
 		SafeToRepeat: true,
@@ -185,7 +193,7 @@ func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 	require.Equal(t, "made-e1", r.log.lines(t, "delivery")[0]["ref"])
 }
 
-// TestMessageIsInItsRecordWhileASweepMayNeedIt: while a leased handler runs, where it fits.
+// TestMessageIsInItsRecordWhileASweepMayNeedIt: while a leased handler runs, unless it is too large.
 func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 	t.Parallel()
 	good := paid("e1", known, 1)
@@ -193,14 +201,14 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 		deliver message
 		kept    bool
 	}{
-		"as a rule": {good, true},
-		"not where it is too large": {
+		"an ordinary message": {good, true},
+		"one that is too large": {
 			good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data())+1)), false,
 		},
-		"but where it is just not": {
+		"one of the largest size": {
 			good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data()))), true,
 		},
-		"nor where no document can hold it": {good.set("__own__", "x"), false},
+		"one with an attribute that no document can hold": {good.set("__own__", "x"), false},
 	} {
 		var r *rig
 		var during dedupe.Record
@@ -222,8 +230,8 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 	}
 }
 
-// fault fails one call of the store while a cell runs, and reports whether that call was made.
-func (b *bench) fault(kind string, number int) (met func() bool, heal func()) {
+// fault has calls of the store fail, until they heal. reached reports whether such a call was made.
+func (b *bench) fault(kind string, number int) (reached func() bool, heal func()) {
 	reads, commits := 0, 0
 	b.faults.OnRead = func(do func() error) error {
 		if reads++; kind == "read" && reads == number {
@@ -239,16 +247,16 @@ func (b *bench) fault(kind string, number int) (met func() bool, heal func()) {
 		case kind == "commit without an answer" && commits == number:
 			_ = do()
 			return retry.Outage("store_unavailable", nil)
-		case kind == "each meets another's from" && commits >= number:
+		case kind == "each commit conflicts from" && commits >= number:
 			return store.ErrStale
 		}
 		return do()
 	}
-	met = func() bool { return (kind == "read" && reads >= number) || (kind != "read" && commits >= number) }
-	return met, func() { b.faults.OnRead, b.faults.OnCommit = nil, nil }
+	reached = func() bool { return (kind == "read" && reads >= number) || (kind != "read" && commits >= number) }
+	return reached, func() { b.faults.OnRead, b.faults.OnCommit = nil, nil }
 }
 
-// end delivers the message until it is acknowledged, releases what waits, and says how that ended.
+// end delivers the message until it is acknowledged, releases its lane, and describes the end of its event.
 func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 	for round := range 6 {
 		b.pass(10 * time.Minute)
@@ -268,32 +276,28 @@ func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 	return "; DOES NOT END"
 }
 
-// TestWhicheverCallOfTheStoreFailsTheEventEnds is the table of what is answered where one call of the store
-// fails, and of how the event ends when the store answers again.
-func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
+// TestEventEndsWhicheverCallOfTheStoreFails is the table of answers where calls of the store or the alarm
+// fail, and of the end of the event.
+func TestEventEndsWhicheverCallOfTheStoreFails(t *testing.T) {
 	t.Parallel()
-	const later, unreadable = "1, to be delivered in a minute", "1, unreadable"
+	const scheduled, unreadable = "1, to be delivered in a minute", "1, unreadable"
 	all := benches{}
 	table, _ := enumerate([]dimension{
-		{
-			"returns", []string{
-				"nothing: it is done", "transient 500", "permanent 422", "missing: waits for another event",
-				"outage of what all need", "busy, not counted",
-			},
-		},
+		{"returns", []string{
+			"success", "transient 500", "permanent 422", "missing: waits for another event",
+			"outage for all messages", "busy, not counted",
+		}},
 		{"handler", []string{tx, leasedMany}},
-		{
-			"fails", []string{
-				"read", "commit not made", "each commit from", "each meets another's from",
-				"commit without an answer", "alarm",
-			},
-		},
+		{"fails", []string{
+			"read", "commit not made", "each commit from", "each commit conflicts from",
+			"commit without an answer", "alarm",
+		}},
 		{"number", []string{"1", "2", "3", "4"}},
 		{"waits are", []string{keepsTime, ownTime}},
 		{"in order", []string{anyOrder, inKeyOrder}},
-		{"delivery", []string{firstDelivery, secondDelivery, fifth, later, unreadable}},
+		{"delivery", []string{firstDelivery, secondDelivery, fifth, scheduled, unreadable}},
 	}, func(c cell) (what, cost string) {
-		if (c["delivery"] == later || c["delivery"] == unreadable) && c["returns"] != failures[0].name {
+		if (c["delivery"] == scheduled || c["delivery"] == unreadable) && c["returns"] != failures[0].name {
 			return "", "" // the handler is not called
 		}
 		if c["delivery"] == unreadable {
@@ -304,20 +308,20 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 		switch c["delivery"] {
 		case unreadable:
 			m.body = "{"
-		case later:
+		case scheduled:
 			m.attributes[contract.AttrDeliverAt] = b.config.Now().Add(time.Minute).Format(time.RFC3339Nano)
 		}
 		b.failing(c)
-		met, heal := b.fault(c["fails"], int(c["number"][0]-'0'))
+		reached, heal := b.fault(c["fails"], int(c["number"][0]-'0'))
 		if c["fails"] == "alarm" {
 			b.alarms.err = errBroker
-			met = func() bool { return c["number"] == "1" && len(b.alarms.at) > 0 }
+			reached = func() bool { return c["number"] == "1" && len(b.alarms.at) > 0 }
 			defer func() { b.alarms.err = nil }()
 		}
 		var got reply
 		what, _ = b.observe(m, func() reply { got = b.deliverNow(m); return got })
 		heal()
-		if !met() {
+		if !reached() {
 			return "", ""
 		}
 		return what + b.end(t, m, got.code < 300), ""

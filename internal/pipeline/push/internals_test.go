@@ -50,7 +50,7 @@ func Dispositions() string {
 	return text.String()
 }
 
-func TestThePageOfAnswersHasWhatAPushIsAnswered(t *testing.T) {
+func TestThePageOfAnswersHasEachAnswerToAPush(t *testing.T) {
 	t.Parallel()
 	text := "| outcome | where | answer |\n| --- | --- | --- |\n"
 	for i, row := range statuses {
@@ -97,8 +97,8 @@ func TestBodyThatIsNoPushRequestIsRefused(t *testing.T) {
 	require.NoError(t, err, "unknown members are passed over")
 }
 
-// FuzzDecodeEnvelope: any body is refused by the one error that repeats nothing of it, or gives a
-// delivery that comes back the same from a push written with it.
+// FuzzDecodeEnvelope: any body is refused by the one error, which holds nothing of it, or gives an envelope
+// that is decoded alike after it is encoded.
 func FuzzDecodeEnvelope(f *testing.F) {
 	for _, body := range []string{
 		`{"message":{"data":"e30=","attributes":{"event_id":"1"},"messageId":"1","message_id":"1","orderingKey":"k",
@@ -143,16 +143,16 @@ func newSlots(n int) *slots {
 	return &slots{waits: &waits{timer: timer, ended: ended, drain: drain}, free: n}
 }
 
-type asker struct {
+type caller struct {
 	key   string
 	leave context.CancelFunc
 	over  atomic.Bool
 	got   bool
 }
 
-func ask(s *slots, key string, size int, patience time.Duration) *asker {
+func acquire(s *slots, key string, size int, patience time.Duration) *caller {
 	ctx, leave := context.WithCancel(context.Background())
-	a := &asker{key: key, leave: leave}
+	a := &caller{key: key, leave: leave}
 	go func() {
 		a.got = s.acquire(ctx, key, size, patience)
 		a.over.Store(true)
@@ -161,7 +161,7 @@ func ask(s *slots, key string, size int, patience time.Duration) *asker {
 	return a
 }
 
-func (a *asker) holds() bool { return a.over.Load() && a.got }
+func (c *caller) holds() bool { return c.over.Load() && c.got }
 
 func (s *slots) unused(t *testing.T, free int) {
 	t.Helper()
@@ -173,17 +173,17 @@ func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1)
-			require.True(t, ask(s, "", 1, time.Second).holds())
-			first := ask(s, "0", size, time.Hour)
+			require.True(t, acquire(s, "", 1, time.Second).holds())
+			first := acquire(s, "0", size, time.Hour)
 			for i := range fit - 1 {
-				require.False(t, ask(s, fmt.Sprint(i%3), size, time.Hour).over.Load())
+				require.False(t, acquire(s, fmt.Sprint(i%3), size, time.Hour).over.Load())
 			}
-			beyond := ask(s, "beyond", size, time.Hour)
+			beyond := acquire(s, "beyond", size, time.Hour)
 			require.Equal(t, []bool{true, false}, []bool{beyond.over.Load(), beyond.got}, "at once")
 			first.leave()
 			synctest.Wait()
-			again := ask(s, "beyond", size, time.Hour)
-			require.False(t, again.over.Load(), "who leaves frees a place")
+			again := acquire(s, "beyond", size, time.Hour)
+			require.False(t, again.over.Load(), "a caller that leaves frees a place")
 			for range fit {
 				s.release()
 			}
@@ -196,30 +196,28 @@ func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 
 func TestWaitForASlotEnds(t *testing.T) {
 	t.Parallel()
-	type end func(s *slots, a *asker)
+	type end func(s *slots, a *caller)
 	for name, test := range map[string]struct {
 		patience time.Duration
 		end      end
 	}{
-		"when the patience is over": {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":    {time.Hour, func(_ *slots, a *asker) { a.leave() }},
-		"when the service ends":     {time.Hour, func(s *slots, _ *asker) { s.drain() }},
-		"at once where nobody is to wait": {
-			0, func(*slots, *asker) {},
-		},
+		"when its patience is over": {2 * time.Second, func(*slots, *caller) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":    {time.Hour, func(_ *slots, a *caller) { a.leave() }},
+		"when the service drains":   {time.Hour, func(s *slots, _ *caller) { s.drain() }},
+		"at once without patience":  {0, func(*slots, *caller) {}},
 		"with its slot, which is passed on": {
 			time.Hour,
-			func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() },
+			func(s *slots, _ *caller) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() },
 		},
 		"before its slot, which it loses": {
 			time.Hour,
-			func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() },
+			func(s *slots, _ *caller) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() },
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1)
-			require.True(t, ask(s, "", 1, time.Second).holds())
-			a := ask(s, "k", 1, test.patience)
+			require.True(t, acquire(s, "", 1, time.Second).holds())
+			a := acquire(s, "k", 1, test.patience)
 			test.end(s, a)
 			synctest.Wait()
 			require.True(t, a.over.Load(), name)
@@ -232,29 +230,29 @@ func TestWaitForASlotEnds(t *testing.T) {
 	}
 	s := newSlots(1)
 	s.drain()
-	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins where the service has ended")
+	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins, where the service drains")
 	s.unused(t, 1)
 }
 
-// TestSlotsGoRoundAsTheirModelSays holds slots to the plainest model: the waiting messages by
-// key, and the key that is next.
-func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
+// TestSlotsAreGivenByKeysInTurn holds slots to the plainest model: the waiting messages by key, and the next
+// key.
+func TestSlotsAreGivenByKeysInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Without the deadline of the real time, which a bubble does not tell.
+		// Without the deadline of the real time, which a bubble does not know.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"))
 			free, holding := s.free, 0
 			var ring []string // keys, the next first
-			waiting := map[string][]*asker{}
-			takeOut := func(a *asker) {
-				waiting[a.key] = slices.DeleteFunc(waiting[a.key], func(other *asker) bool { return other == a })
+			waiting := map[string][]*caller{}
+			takeOut := func(a *caller) {
+				waiting[a.key] = slices.DeleteFunc(waiting[a.key], func(other *caller) bool { return other == a })
 				if len(waiting[a.key]) == 0 {
 					delete(waiting, a.key)
 					ring = slices.DeleteFunc(ring, func(key string) bool { return key == a.key })
 				}
 			}
-			all := func() (list []*asker) {
+			all := func() (list []*caller) {
 				for _, key := range slices.Sorted(maps.Keys(waiting)) {
 					list = append(list, waiting[key]...)
 				}
@@ -262,7 +260,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 			}
 			t.Repeat(map[string]func(*rapid.T){
 				"a message": func(t *rapid.T) {
-					a := ask(s, rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "key"), 10, time.Hour)
+					a := acquire(s, rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "key"), 10, time.Hour)
 					if free > 0 {
 						free, holding = free-1, holding+1
 						require.True(t, a.holds())
@@ -302,7 +300,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 				},
 				"": func(t *rapid.T) {
 					for _, a := range all() {
-						require.False(t, a.over.Load(), "nobody is served before another")
+						require.False(t, a.over.Load(), "no waiting message has a slot out of turn")
 					}
 					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)},
 						[]int{s.free, len(s.waiting), s.bytes, len(s.keys)})

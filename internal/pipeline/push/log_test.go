@@ -29,10 +29,10 @@ import (
 	"billhook/internal/retry"
 )
 
-// errHandler is an error of somebody else's, whose text holds personal data.
+// errHandler is an error of other code, whose text holds personal data.
 var errHandler = errors.New("ilse@example.org fell over")
 
-func once(m *message) { m.attributes["max_attempts"] = "1" }
+func (m message) once() message { return m.set("max_attempts", "1") }
 
 // journal keeps what the rig's service logs.
 type journal struct {
@@ -63,81 +63,88 @@ func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	return found
 }
 
+// outcome is a delivery of paid("e1", known, 1), or of message, and what becomes of it.
+type outcome struct {
+	with    setup
+	message func(good message) message
+	status  int
+	outcome string
+	reason  string
+	line    map[string]any // fields of the log's line of the delivery
+	detail  string         // what the dead letter says beside its reason
+}
+
+func returning(do func() handler.Effect) setup {
+	return setup{credit: func(context.Context, handler.Event) (handler.Effect, error) { return do(), nil }}
+}
+
+func failsWith(err error) setup { return setup{credit: always(err)} }
+
+func says(err error) error { return retry.Says(`code "limit"`, err) }
+
+var outcomes = map[string]outcome{
+	"processed": {status: 200, outcome: "processed", reason: "done", line: map[string]any{
+		"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1",
+		"cause": "", "delivery_attempt": 1.0,
+	}},
+	"tried again": {
+		with: failsWith(retry.Down("down", errHandler)), status: 503, outcome: "retry", reason: "down",
+		line: map[string]any{"level": "WARN", "cause": "*errors.errorString"},
+	},
+	"a panic": {
+		with:   returning(func() handler.Effect { panic("ilse@example.org") }),
+		status: 500, outcome: "retry", reason: "handler_panic",
+	},
+	"a full queue": {
+		with:   setup{queue: func(q *catalog.Queue) { q.Concurrency = 0 }},
+		status: 503, outcome: "retry", reason: "queue_full",
+	},
+	"an unreadable body": {
+		message: func(good message) message { return good.saying(`{"ilse":`) },
+		status:  400, outcome: "dead_lettered", reason: "body_malformed",
+		line: map[string]any{"level": "ERROR", "event_type": "", "ordering_key": "", "correlation_id": ""},
+	},
+	"a broken contract": {
+		message: func(message) message { return paid("e1", known, 0) },
+		status:  422, outcome: "dead_lettered", reason: "contract_broken",
+		detail: "contract: data.order.items[0].quantity: min=1",
+	},
+	"attempts used up": {
+		with: failsWith(retry.Down("down", errHandler)), message: message.once,
+		status: 422, outcome: "dead_lettered", reason: "down", detail: "attempts_exhausted",
+	},
+	"a called service that says why": {
+		with:   failsWith(says(retry.Permanent("refused_422", errHandler))),
+		status: 422, outcome: "dead_lettered", reason: "refused_422", detail: `code "limit"`,
+	},
+	"a called service that says why until the last attempt": {
+		with: failsWith(says(retry.Transient("failed_503", errHandler))), message: message.once,
+		status: 422, outcome: "dead_lettered", reason: "failed_503", detail: `attempts_exhausted: code "limit"`,
+	},
+	"a handler that quotes personal data": {
+		with: failsWith(retry.Permanent("bad", errHandler)), status: 422, outcome: "dead_lettered", reason: "bad",
+	},
+	"a write that no store takes": {
+		with: returning(func() handler.Effect {
+			return handler.Effect{Writes: []store.Write{
+				store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5}),
+			}}
+		}),
+		status: 422, outcome: "dead_lettered", reason: "effect_invalid",
+	},
+}
+
 // TestAnswerLogAndDeadLetterHoldNothingOfTheMessage: codes, paths and ids alone.
 func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	t.Parallel()
-	effect := func(do func() handler.Effect) handler.Tx {
-		return func(context.Context, handler.Event) (handler.Effect, error) { return do(), nil }
-	}
-	says := func(err error) error { return retry.Says(`code "limit"`, err) }
-	good := paid("e1", known, 1)
-	full := func(q *catalog.Queue) { q.Concurrency = 0 }
-	invalid := effect(func() handler.Effect {
-		return handler.Effect{
-			Writes: []store.Write{store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5})},
+	filetest.Each(t, outcomes, func(t *testing.T, test outcome) {
+		r, m, attempt := newRig(t, test.with), paid("e1", known, 1), 1
+		if test.message != nil {
+			m = test.message(m)
 		}
-	})
-	type fields map[string]any
-	type row struct {
-		with    setup
-		m       message
-		status  int
-		outcome string
-		reason  string
-		// line is what the line of the delivery says, detail what the dead letter does beside its reason.
-		line   fields
-		detail string
-	}
-	filetest.Each(t, map[string]row{
-		"processed": {setup{}, good, 200, "processed", "done", fields{
-			"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1",
-			"cause": "", "delivery_attempt": 1.0,
-		}, ""},
-		"tried again": {setup{credit: always(retry.Down("down", errHandler))}, good, 503, "retry", "down", fields{
-			"level": "WARN", "cause": "*errors.errorString",
-		}, ""},
-		"a panic": {
-			setup{credit: effect(func() handler.Effect { panic("ilse@example.org") })},
-			good, 500, "retry",
-			"handler_panic", nil, "",
-		},
-		"a full queue": {setup{queue: full}, good, 503, "retry", "queue_full", nil, ""},
-		"an unreadable body": {setup{}, good.saying(`{"ilse":`), 400, "dead_lettered", "body_malformed", fields{
-			"level": "ERROR", "event_type": "", "ordering_key": "", "correlation_id": "",
-		}, ""},
-		"a broken contract": {
-			setup{},
-			paid("e1", known, 0), 422, "dead_lettered", "contract_broken", nil,
-			"contract: data.order.items[0].quantity: min=1",
-		},
-		"attempts used up": {
-			setup{credit: always(retry.Down("down", errHandler))},
-			good.with(once), 422, "dead_lettered", "down", nil,
-			"attempts_exhausted",
-		},
-		"a callee that says why": {
-			setup{credit: always(says(retry.Permanent("refused_422", errHandler)))},
-			good, 422, "dead_lettered",
-			"refused_422", nil, `code "limit"`,
-		},
-		"a callee that says why until the end": {
-			setup{credit: always(says(retry.Transient("failed_503", errHandler)))},
-			good.with(once), 422,
-			"dead_lettered", "failed_503", nil,
-			`attempts_exhausted: code "limit"`,
-		},
-		"a handler that quotes others": {
-			setup{credit: always(retry.Permanent("bad", errHandler))}, good, 422, "dead_lettered", "bad", nil, "",
-		},
-		"a write that no store takes": {
-			setup{credit: invalid}, good, 422, "dead_lettered", "effect_invalid", nil, "",
-		},
-	}, func(t *testing.T, test row) {
-		r := newRig(t, test.with)
-		got := r.deliver(test.m.again(1))
+		got := r.deliver(m.again(1))
 		require.Equal(t, test.status, got.code)
 		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		attempt := 1
 		if test.reason == "queue_full" {
 			attempt = 0
 		}
@@ -149,8 +156,8 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		}
 		require.ElementsMatch(t, []string{
 			"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key",
-			"correlation_id",
-			"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
+			"correlation_id", "attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status",
+			"delayed", "duration_ms",
 		}, slices.Collect(maps.Keys(line)))
 		all := got.text + r.log.String()
 		for _, dead := range r.deadLetters() {
@@ -161,14 +168,14 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	})
 }
 
-// TestLogAndRecordNameEachAttempt: the log before it runs, for a worker may be killed in it.
+// TestLogAndRecordNameEachAttempt: the log before it runs, since it may kill its worker.
 func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	t.Parallel()
 	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736",
 		"-b7ad6b7169203331-01"
 	for name, test := range map[string]struct{ header, attribute, want string }{
 		"the trace of the push":              {"00-" + pushed + span, "00-" + published + span, pushed},
-		"of who published it, without one":   {"", "00-" + published + span, published},
+		"of its publisher, without one":      {"", "00-" + published + span, published},
 		"of a later version of the header":   {"01-" + pushed + span + "-more", "", pushed},
 		"where there is none":                {"", "", ""},
 		"where there is one of zeros":        {"00-00000000000000000000000000000000" + span, "", ""},
@@ -191,7 +198,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 			set("googclient_traceparent", test.attribute)
 		r.deliver(first)
 		r.pass(10 * time.Second)
-		q := request(t.Context(), "/push/orders", first.again(3).envelope()) // nothing is known of the second
+		q := request(t.Context(), "/push/orders", first.again(3).envelope()) // the second has left no trace
 		q.Header.Set("Traceparent", test.header)
 		require.Equal(t, http.StatusOK, r.serve(q).code)
 		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
@@ -207,8 +214,8 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreCountedByWhatBecameOfThem: and the webhook's release by what it let in lately.
-func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
+// TestDeliveriesAreCountedByOutcome: and the webhook's releases by the messages that they published lately.
+func TestDeliveriesAreCountedByOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: times(1, errors.New("down"))})
 	received := func(event, product, release string, ago time.Duration) message {
@@ -257,69 +264,68 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
+// refusal changes a service or a request so that the request is refused.
+type refusal func(r *rig, q *http.Request)
+
+func header(name string, values ...string) refusal {
+	return func(_ *rig, q *http.Request) { q.Header[name] = values }
+}
+
+func token(err error) refusal { return func(r *rig, _ *http.Request) { r.bouncer.err = err } }
+
+func toQueue(queue string) refusal {
+	return func(_ *rig, q *http.Request) { q.URL.Path = strings.Replace(q.URL.Path, "orders", queue, 1) }
+}
+
+// content replaces a request's body, of an announced length, by a text and what follows it.
+func content(length int64, text string, then io.Reader) refusal {
+	return func(_ *rig, q *http.Request) {
+		q.ContentLength, q.Body = length, io.NopCloser(io.MultiReader(strings.NewReader(text), then))
+	}
+}
+
+type refusedPush struct {
+	refusal refusal
+	code    int
+	problem string
+	most    int // how much of the body may be read
+}
+
+var refusedPushes = map[string]refusedPush{
+	"without a token":  {header("Authorization"), 401, "unauthorized", 0},
+	"an invalid token": {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
+	"a token of another account": {
+		token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0,
+	},
+	"a token that cannot be checked now": {
+		token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0,
+	},
+	"two tokens": {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
+	"a token of Cloud Run beside the other": {
+		header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0,
+	},
+	"an empty one":                   {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
+	"a page of another site":         {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
+	"a page that hides its origin":   {header("Origin", ""), 403, "cross_origin", 0},
+	"a browser that names no origin": {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
+	"an unknown queue":               {toQueue("nobody"), 404, "queue_unknown", 0},
+	"a disabled queue":               {toQueue("asleep"), 404, "queue_unknown", 0},
+	"a service that drains":          {func(r *rig, _ *http.Request) { r.Drain() }, 503, "shutting_down", 0},
+	"a body that is no push":         {content(2, "{}", http.NoBody), 400, "envelope_malformed", 2},
+	"a body that breaks off": {
+		content(1000, "{}", iotest.ErrReader(io.ErrUnexpectedEOF)), 503, "body_unread", 2,
+	},
+	"a body that is too large, of a known length": {content(1<<30, "", zeros{}), 413, "too_large", 0},
+	"a body that is too large, of unknown length": {content(-1, "", zeros{}), 413, "too_large", 32 << 20},
+	"a body for which others have left no memory": {
+		func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0,
+	},
+}
+
 // TestPushThatIsNotAdmittedIsNotReadAndChangesNothing: a message and a dead letter are admitted alike.
 func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	type refusal func(r *rig, q *http.Request)
-	header := func(name string, values ...string) refusal {
-		return func(_ *rig, q *http.Request) { q.Header[name] = values }
-	}
-	token := func(err error) refusal { return func(r *rig, _ *http.Request) { r.bouncer.err = err } }
-	at := func(queue string) refusal {
-		return func(_ *rig, q *http.Request) { q.URL.Path = strings.Replace(q.URL.Path, "orders", queue, 1) }
-	}
-	body := func(announced int64, content string) refusal {
-		return func(_ *rig, q *http.Request) {
-			q.ContentLength, q.Body = announced, io.NopCloser(strings.NewReader(content))
-		}
-	}
-	endless := func(announced int64) refusal {
-		return func(_ *rig, q *http.Request) { q.ContentLength, q.Body = announced, io.NopCloser(zeros{}) }
-	}
-	breaksOff := func(_ *rig, q *http.Request) {
-		q.Body = io.NopCloser(io.MultiReader(strings.NewReader("{}"), iotest.ErrReader(io.ErrUnexpectedEOF)))
-	}
-	drains := func(r *rig, _ *http.Request) { r.Drain() }
-	for name, test := range map[string]struct {
-		refusal refusal
-		code    int
-		problem string
-		// most is how much of the body may be read.
-		most int
-	}{
-		"without a token":       {header("Authorization"), 401, "unauthorized", 0},
-		"a token that is wrong": {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
-		"a token of somebody else": {
-			token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0,
-		},
-		"a token that cannot be checked now": {
-			token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0,
-		},
-		"two tokens": {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
-		"a token of Cloud Run beside the other": {
-			header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0,
-		},
-		"an empty one":                     {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
-		"a browser's page of another site": {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
-		"a page that hides where it is from": {
-			header("Origin", ""), 403, "cross_origin", 0,
-		},
-		"a browser that names no origin": {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
-		"a queue that is unknown":        {at("nobody"), 404, "queue_unknown", 0},
-		"a queue that is disabled":       {at("asleep"), 404, "queue_unknown", 0},
-		"a service that drains":          {drains, 503, "shutting_down", 0},
-		"a body that is no push":         {body(2, "{}"), 400, "envelope_malformed", 2},
-		"a body that breaks off":         {breaksOff, 503, "body_unread", 2},
-		"a body that is too large, and says so": {
-			endless(1 << 30), 413, "too_large", 0,
-		},
-		"a body that is too large, and does not": {
-			endless(-1), 413, "too_large", 32 << 20,
-		},
-		"a body for which others have left no memory": {
-			func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0,
-		},
-	} {
+	for name, test := range refusedPushes {
 		for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
 			t.Run(name+" at "+path, func(t *testing.T) {
 				t.Parallel()
@@ -327,12 +333,12 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 				free := r.BodyBudget(64 << 20)
 				q := request(t.Context(), path, paid("e1", known, 1).envelope())
 				test.refusal(r, q)
-				content := &sent{Reader: q.Body}
-				q.Body = io.NopCloser(content)
+				body := &sent{Reader: q.Body}
+				q.Body = io.NopCloser(body)
 				got := r.serve(q)
 				require.Equal(t, []any{test.code, test.problem}, []any{got.code, got.Code})
 				require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
-				require.LessOrEqual(t, content.read, test.most)
+				require.LessOrEqual(t, body.read, test.most)
 				require.NotContains(t, got.text+r.log.String(), "ilse")
 				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
 				require.Empty(t, r.deadLetters())
@@ -363,7 +369,7 @@ func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	require.True(t, free(0))
 }
 
-func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
+func TestLargestMessageOfPubSubIsRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	m := paid("e1", known, 1).with(func(m *message) {

@@ -23,33 +23,31 @@ import (
 	"billhook/internal/retry"
 )
 
-// keyed is an ordered broker around two instances of a worker, and what must be true of it.
+// keyed is an ordered broker with two instances of a worker, and the model of their events.
 type keyed struct {
 	rig       *rig
 	instances []http.Handler
 	messages  int
-	// queue is what the broker holds of each key, acked what was acknowledged.
+	// queue has the messages of each key that the broker has yet to deliver, acked the acknowledged ones.
 	queue, acked map[string][]message
 	// published and done are event ids by key, in order.
 	published, done map[string][]string
 	fails           map[string]int
 	earliest        map[string]time.Time
 	// left: a release has ended between two of its calls, or the broker has repeated a message, whose copies end
-	// in any order. A lane may then be left to the next message of the key, or to the TTL.
+	// in any order. A lane may then remain until the next message of the key, or until the TTL removes it.
 	left bool
 }
 
 // Publish implements the relay's publisher.
 func (w *keyed) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	w.messages++
-	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
-		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes,
-		published: w.rig.config.Now(), attempt: 1,
-	})
+	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey],
+		arrived(fmt.Sprint("m", w.messages), m, w.rig.config.Now()).again(1))
 	return "1", nil
 }
 
-// event publishes a new event, which fails some times, and may have a time of delivery.
+// event publishes a new event, whose first attempts may fail, and which may have a time of delivery.
 func (w *keyed) event(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "key")
 	id := fmt.Sprint(key, len(w.published[key])+1)
@@ -101,7 +99,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	w.queue[key][0].attempt++
 }
 
-// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with what followed of its key.
+// repeat has the broker deliver an acknowledged message again, and those that followed it, as Pub/Sub does.
 func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))
@@ -109,7 +107,7 @@ func (w *keyed) repeat(t *rapid.T) {
 	w.acked[key], w.left = w.acked[key][:from], true
 }
 
-// release runs release-delayed, which ends after some of its calls. The last of them is made or not.
+// release runs release-delayed, which dies at a call, before it is made or after.
 func (w *keyed) release(calls int, made bool) {
 	call := func(do func() error) error {
 		if calls--; calls >= 0 {
@@ -132,7 +130,7 @@ func (w *keyed) release(calls int, made bool) {
 	_, _ = relay.Due(context.Background(), 3, func(string, error) {}) // what failed is found again
 }
 
-// cutting is the broker of a release.
+// cutting is the publisher of a release that dies.
 type cutting struct {
 	*keyed
 	call func(func() error) error
@@ -142,15 +140,15 @@ func (c cutting) Publish(ctx context.Context, topic string, m contract.Message) 
 	return "1", c.call(func() error { _, err := c.keyed.Publish(ctx, topic, m); return err })
 }
 
-// TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits drives an ordered queue whose events fail, wait and have
-// times of delivery, while releases die between any two of their calls, and the broker repeats itself. The
-// model of package lane drives two relays call by call beside each other.
-func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
+// TestEventsOfAKeyAreDoneOnceAndInOrder drives an ordered queue whose events fail, wait and have times of
+// delivery, while releases die between any two of their calls, and the broker repeats messages. The model of
+// package lane drives two relays call by call beside each other.
+func TestEventsOfAKeyAreDoneOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	policies := []retry.Policy{
-		// lanes are always looked at
+		// lanes are read for each delivery
 		{Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}},
-		times10(10), // the broker's waits, so that they rarely are
+		times10(10), // the broker's waits, so that they rarely are read
 	}
 	const whole = 1000
 	rapid.Check(t, func(rt *rapid.T) {
@@ -192,7 +190,7 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 			}
 			return n
 		}
-		// what was delivered twice may wait, too
+		// a repeated message may wait, too
 		for quiet, round := 0, 0; quiet <= 3 && round < 5*w.messages+3; round++ {
 			if quiet++; left() > 0 {
 				quiet = 0
@@ -211,9 +209,9 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 		}
 		require.Empty(rt, w.rig.documents(lane.Delayed.Entries()))
 		lanes := w.rig.documents(lane.Delayed.Lanes())
-		require.False(rt, len(lanes) > 0 && !w.left, "nothing stays behind")
+		require.False(rt, len(lanes) > 0 && !w.left, "no lane remains")
 		for _, doc := range lanes {
-			require.Nil(rt, doc.Fields["due_at"], "no relay looks at it")
+			require.Nil(rt, doc.Fields["due_at"], "no relay reads it")
 			require.NotNil(rt, doc.Fields["expire_at"], "the TTL removes it")
 		}
 	})

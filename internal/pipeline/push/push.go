@@ -1,8 +1,8 @@
 // Package push answers what Pub/Sub pushes. It owns the push's authentication, decoding, the handler's run
-// under its deadline, the decision, and the answer. It refuses to know what events mean.
+// under its deadline, the decision, and the answer. It does not know what events mean.
 //
 // A message becomes a delivery, which does not change. An attempt takes it through order, claim, perform and
-// settle. Each step says what it has found; what follows from that stands in one table, in disposition.go.
+// settle. Each step returns a finding; the table in disposition.go decides what follows from it.
 //
 // Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The
 // answers 200 and 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
@@ -53,7 +53,7 @@ type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 // Config is what a Service is made of. Every field but Rates is required.
 type Config struct {
 	dedupe.Once                   // of the event's records
-	Queues        []catalog.Queue // disabled ones are passed over
+	Queues        []catalog.Queue // disabled ones are skipped
 	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
 	Outbox        *lane.Relay // publishes emissions, and its publisher dead letters
@@ -61,7 +61,7 @@ type Config struct {
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
-	Rates         *rates.Recorder // nil: nobody counts what becomes of deliveries
+	Rates         *rates.Recorder // nil: deliveries are not counted
 	Timer         Timer
 	Dice          func() float64 // random in [0,1), for the jitter of a backoff
 }
@@ -77,13 +77,13 @@ type Service struct {
 type queue struct {
 	catalog.Queue
 	slots *slots
-	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for one before it.
+	// waits: it is ordered and its messages usually wait in lanes, so each delivery reads its lane.
 	waits bool
-	// noneWait is whether no message of it waits in a lane. Where one does, every lane is read.
+	// noneWait is whether no message of it waits in a lane. Else each delivery reads its lane.
 	noneWait *cache.Cache[bool]
-	// oneTarget: its messages of all types go to one place outside.
+	// oneTarget: its messages of all types go to one service outside.
 	oneTarget bool
-	// nacks is the budget of nacks for the sake of single messages.
+	// nacks is the budget of nacks for failures of single messages.
 	nacks *rate.Limiter
 }
 
@@ -105,7 +105,7 @@ func New(config Config) *Service {
 func (s *Service) newQueue(q catalog.Queue) *queue {
 	places, leased, many := map[string]bool{}, false, false
 	for _, spec := range q.Handlers {
-		// Posts to one target are to one place, whatever their paths.
+		// The paths of posts to one target do not matter.
 		places[cmp.Or(spec.Post.Target, spec.Name)] = true
 		if h, _ := s.config.Handlers.Lookup(spec.Name); h.Leased != nil {
 			leased, many = true, many || h.Leased.ManyPlaces
@@ -115,7 +115,7 @@ func (s *Service) newQueue(q catalog.Queue) *queue {
 		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency},
 		nacks:    rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
-		// Messages wait by a policy that is not the broker's, or where the service that is called asks for it.
+		// Messages wait in lanes by a policy that is not the broker's, and where the called service requests it.
 		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 	}
 }
@@ -132,7 +132,7 @@ func (s *Service) Longest() time.Duration {
 	return longest
 }
 
-// Drain makes the service answer 503 to every push that comes or waits. Handlers that run go on.
+// Drain makes the service answer 503 to each push that arrives or waits. Handlers that run go on.
 func (s *Service) Drain() { s.drain() }
 
 // Routes adds the service's routes.
@@ -166,7 +166,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envel
 	serve.WriteJSON(w, status, reply)
 }
 
-// deadLetter keeps one dead letter in the store, or leaves it on its topic.
+// deadLetter stores a dead letter, or leaves it on its topic.
 func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
@@ -205,7 +205,7 @@ func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue,
 			return
 		}
 		e, err := decodeEnvelope(body.Bytes())
-		if err != nil { // this did not come from Pub/Sub: there is no message that could be lost
+		if err != nil { // it is not from Pub/Sub: no message can be lost
 			s.refuse(w, r, errNotPush)
 			return
 		}
@@ -215,10 +215,10 @@ func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue,
 	}
 }
 
-// traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
+// traceparent is the header of the W3C's Trace Context, up to the id of the trace.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
 
-// traceOf is the id of the trace in the first of the values that has one; else it is empty.
+// traceOf is the id of the trace in the first of the values that has one; empty: none has.
 func traceOf(values ...string) string {
 	for _, value := range values {
 		if found := traceparent.FindStringSubmatch(value); found != nil && strings.Trim(found[1], "0") != "" {
@@ -228,7 +228,7 @@ func traceOf(values ...string) string {
 	return ""
 }
 
-// refusals is the table of what a push is answered that is not admitted. docs/reference/answers.md prints it.
+// refusals is the table of the answers to pushes that are not admitted. docs/reference/answers.md prints it.
 var refusals serve.Refusals
 
 var (
@@ -282,7 +282,7 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 		// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked.
 		case len(header.Values("X-Serverless-Authorization")) > 0 || len(header.Values("Authorization")) > 1:
 			s.refuse(w, r, errTwoTokens)
-		// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
+		// Only browsers send these. Beside an emulator, which needs no token, any open page could post here.
 		case len(header.Values("Origin")) > 0 || len(header.Values("Sec-Fetch-Site")) > 0:
 			s.refuse(w, r, errBrowser)
 		default:

@@ -41,7 +41,7 @@ const (
 	buyer   = "530217764480019001"
 )
 
-// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back.
+// broker keeps the published messages: dead letters, emissions, and messages that are released or replayed.
 type broker struct {
 	before func(topic string)
 
@@ -67,7 +67,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return fmt.Sprint(topic, len(b.taken[topic])), m.Check()
 }
 
-// bouncer answers as it is set.
+// bouncer accepts the good token, or returns its error.
 type bouncer struct{ err error }
 
 func (b *bouncer) Verify(_ context.Context, authorization string) error {
@@ -96,7 +96,7 @@ type rig struct {
 	ids     atomic.Int64
 }
 
-// alarms keeps what was asked for.
+// alarms keeps the times of the alarms.
 type alarms struct {
 	mu  sync.Mutex
 	at  []time.Time
@@ -110,14 +110,14 @@ func (a *alarms) At(_ context.Context, at time.Time) error {
 	return a.err
 }
 
-// passing lets the rig's own time pass.
+// passing is a timer that advances the rig's clock.
 func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
 	c := make(chan time.Time, 1)
 	c <- time.Unix(0, r.now.Add(int64(d)))
 	return c, func() bool { return true }
 }
 
-// setup is what one test wants different.
+// setup has what differs in one test.
 type setup struct {
 	queue func(*catalog.Queue)
 	// credit, if set, is run for order.paid instead of the rig's own handler.
@@ -126,9 +126,9 @@ type setup struct {
 	leased *handler.Leased
 	log    slog.Handler
 	timer  push.Timer
-	// many: a leased handler of a bench calls many places.
+	// many: the leased handler of a bench calls many places.
 	many bool
-	// live: the rig lives in the time of its test's bubble. Else time passes when the service waits.
+	// live: the rig's clock is that of its test's bubble. Else time passes when the service waits.
 	live bool
 }
 
@@ -207,7 +207,7 @@ func routed(s *push.Service) http.Handler {
 	return serve.Recover(slog.New(slog.DiscardHandler), router)
 }
 
-// credit is the rig's handler: its effect counts itself, and it takes one product alone.
+// credit is the rig's handler: it knows one product, and its effect counts itself.
 func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
 	body, err := contract.As[*contract.Payment](event.Body)
 	if err != nil {
@@ -252,7 +252,7 @@ func times(n int, err error) handler.Tx {
 	}
 }
 
-// message is one message as a test describes it.
+// message is a message as a test describes it.
 type message struct {
 	id         string
 	body       any
@@ -280,13 +280,18 @@ func paid(event, product string, quantity int) message {
 	}
 }
 
+// arrived is a message of the broker.
+func arrived(id string, m contract.Message, at time.Time) message {
+	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: at}
+}
+
 func (m message) with(change func(*message)) message {
 	m.attributes = maps.Clone(m.attributes)
 	change(&m)
 	return m
 }
 
-// again is the message as Pub/Sub delivers it the nth time, with its own count.
+// again is the message at its nth delivery.
 func (m message) again(attempt int) message {
 	return m.with(func(m *message) { m.attempt = attempt })
 }
@@ -388,5 +393,5 @@ func (r *rig) deadLetters() []contract.Message {
 	return r.broker.taken[dlq]
 }
 
-// declared has the shipped contracts, and no queues.
+// declared is a catalog of the shipped contracts, without queues.
 var declared = sync.OnceValue(catalogtest.Contracts)

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// comes is a message as its cell has it delivered.
+// comes is a message as its cell delivers it.
 func (c cell) comes(m message) message {
 	switch c["delivery"] {
 	case secondDelivery:
@@ -18,18 +18,16 @@ func (c cell) comes(m message) message {
 	case fifth:
 		return m.again(5)
 	case sentAgain:
-		m.id = "again-" + m.id
+		return m.as("again-" + m.id)
 	case fromLane:
-		m = m.set(contract.AttrDelayTicket, "1-1-1")
-		m.id = "back"
+		return m.as("back").set(contract.AttrDelayTicket, "1-1-1")
 	case replayed:
-		m = m.set("replay_of", "item").set("replay_count", "1")
-		m.id = "replayed"
+		return m.as("replayed").set("replay_of", "item").set("replay_count", "1")
 	}
 	return m
 }
 
-// seed has the event of a message stand as a record says. Two seconds pass before the message comes.
+// seed brings the event of a message into the state of a record. The caller lets two more seconds pass.
 func (b *bench) seed(record string, m message) {
 	deliver := func(m message, fails ...error) reply {
 		b.fails = fails
@@ -74,7 +72,7 @@ func (b *bench) seed(record string, m message) {
 	case "broken":
 		_, err := b.db.Commit(context.Background(), []store.Write{
 			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]),
-				map[string]any{"status": "of nobody"}),
+				map[string]any{"status": "UNKNOWN"}),
 		})
 		if err != nil {
 			panic(err)

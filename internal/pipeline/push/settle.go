@@ -16,8 +16,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// settle does what the table of dispositions says. Where the record or the lane is not as assumed, it returns
-// what it found.
+// settle carries out the disposition. Where the record or the lane is not as assumed, it returns that
+// finding.
 func (a *attempt) settle(ctx context.Context, f finding) finding {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -28,8 +28,8 @@ func (a *attempt) settle(ctx context.Context, f finding) finding {
 		}
 	}
 	if f.state == uncertain || f.state == held {
-		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays
-		// counted.
+		// An attempt that was counted before it ran, and did not fail by its event, is taken back. Where that
+		// fails, it stays counted.
 		if _, err := a.run.Uncount(ctx, f.means.Reason); err != nil {
 			a.warn(ctx, "attempt not taken back", slog.String("reason", f.means.Reason))
 		}
@@ -45,7 +45,7 @@ func (a *attempt) settle(ctx context.Context, f finding) finding {
 		switch kept, err = a.keep(ctx, f, &reply); {
 		case err != nil && f.state == waiting:
 			return unkept(f, err)
-		case err != nil: // the broker has it
+		case err != nil: // it stays with the broker
 			a.warn(ctx, "message not kept for its wait",
 				slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
 		}
@@ -76,7 +76,7 @@ func (a *attempt) settle(ctx context.Context, f finding) finding {
 	}
 }
 
-// release records what an attempt leaves, and releases a lease.
+// release records the end of an attempt, and releases its lease.
 func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.Seen, err error) {
 	if a.leased() {
 		failpoint.Hit(failpoint.LeasedRelease)
@@ -91,11 +91,12 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 	return seen, err
 }
 
-// keep puts the message into its lane. What an attempt leaves is to be recorded in the same commit, by the
-// writes that are returned; else it is committed. The reply says when it comes again.
+// keep puts the message into its lane. After an attempt its writes are returned, to be committed with the
+// record; else it commits them. It adds to the reply when the message is due.
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
-	// What it waits for may be behind it. A worker whose clock is ahead may have released that beside its key.
+	// The event that it waits for may be behind it. A worker with a fast clock may have released one beside its
+	// key.
 	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}
@@ -111,7 +112,7 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 		ticket, writes, err := place.Put(lane.Kept{
 			Topic: a.queue.Topic(), Content: lane.Content{Message: message},
 			Source: lane.Source{Tenant: a.event.Tenant, EventID: a.event.ID},
-			DueAt:  f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
+			DueAt:  f.due, Timer: f.state == waiting && !f.due.IsZero(), // it waits until its time of delivery
 		}, a.publishedAt, a.messageID, a.config.Now())
 		if err == nil && !isRecorded {
 			_, err = a.config.Store.Commit(ctx, writes)
@@ -122,7 +123,7 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 		kept = dedupe.Kept{Ticket: ticket, Writes: writes, Beside: key == "" && a.lane.OrderingKey != ""}
 	}
 	reply.Delayed, reply.next.due = true, f.due
-	if f.due.IsZero() && !place.Holds() { // else it comes with those before it
+	if f.due.IsZero() && !place.Holds() { // else it is released with those before it
 		reply.next.due = a.config.Now()
 	}
 	if f.state == waiting {
@@ -132,11 +133,10 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 	return kept, nil
 }
 
-// unkept goes on with a message that has to wait for others or for its time and could not be kept: it is not
-// handled.
+// unkept is the finding of a message that has to wait and could not be kept. It is not handled.
 func unkept(f finding, err error) finding {
 	switch {
-	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to keep it, and with it the key
+	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to hold it, and with it the key
 		return found(unanswered, retry.Busy(f.means.Reason, err))
 	case errors.Is(err, lane.ErrUnfit):
 		return found(failed, retry.Permanent("too_large_to_wait", err))
@@ -150,7 +150,7 @@ func unkept(f finding, err error) finding {
 // bury publishes the dead letter, and records it once the broker has confirmed it.
 func (a *attempt) bury(ctx context.Context, f finding) finding {
 	if a.broken != nil && a.event.ID != "" && a.queue.OnCorrected == catalog.Accept {
-		// The event that it names remembers its dead letter, which a corrected message may close.
+		// The record of the event that it names has its dead letter, so that a corrected message can close it.
 		record := a.record
 		record.EventID = a.event.ID
 		named := a.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)
@@ -168,8 +168,8 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 	}
 	reply := f.again()
 	reply.Outcome, reply.Attempt = a.buried(), a.run.Attempt()
-	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not come
-	// Attempts began, and none ended: the last was counted before it ran, and there is no other.
+	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not arrive
+	// Attempts began, and none ended: the last one was counted before it ran, and no further one is.
 	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
 	if uncounted {
 		reply.Attempt--
@@ -192,14 +192,14 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 		f.attempt = reply.Attempt
 		return f
 	}
-	failpoint.Hit(failpoint.BuryMarked) // what somebody else has written stands
+	failpoint.Hit(failpoint.BuryMarked) // a conflict is ignored: another worker has written its end
 	return final(reply)
 }
 
 // typeUnknown is the reason of a dead letter whose event type has no handler.
 const typeUnknown = "event_type_unknown"
 
-// buried is the outcome of a message that no other attempt can help.
+// buried is the outcome of a message after a terminal failure.
 func (d *delivery) buried() retry.Outcome {
 	if d.queue.DeadLetter.Drop {
 		return retry.Dropped
@@ -207,7 +207,7 @@ func (d *delivery) buried() retry.Outcome {
 	return retry.DeadLettered
 }
 
-// Own implements dedupe.DeadLetters, as do the two after it.
+// Own implements dedupe.DeadLetters, as do Replaceable and Close.
 func (d *delivery) Own() string {
 	if d.queue.DeadLetter.Drop {
 		return ""
@@ -215,15 +215,14 @@ func (d *delivery) Own() string {
 	return deadletter.ItemID(d.queue.Queue, d.firstID, d.message)
 }
 
-// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has
-// done outside.
+// Replaceable: the effect of a Tx handler does not exist without its record. That of a leased one is unknown.
 func (d *delivery) Replaceable(dead dedupe.Record) bool {
 	spec, _ := d.queue.Handler(dead.EventType)
 	h, found := d.config.Handlers.Lookup(spec.Name)
 	return d.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
 }
 
-// Close names the delivered message in them.
+// Close names the delivered message in the dead letters.
 func (d *delivery) Close(ids []string) (writes []store.Write) {
 	now := d.config.Now()
 	for _, id := range ids {

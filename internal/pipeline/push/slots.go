@@ -37,14 +37,14 @@ func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}
 	return false
 }
 
-// slots bounds how many messages of a queue are handled at once. Those that wait are served key by key.
+// slots bounds how many messages of a queue are handled at once. Waiting ones get their slots key by key.
 type slots struct {
 	*waits
 	mu      sync.Mutex
 	free    int
 	waiting []*waiter // the longest first
-	bytes   int       // of their messages
-	keys    []string  // of their messages, the next to be served first
+	bytes   int       // of the waiting messages
+	keys    []string  // of the waiting messages, the next in turn first
 }
 
 type waiter struct {
@@ -54,7 +54,7 @@ type waiter struct {
 }
 
 // acquire reports whether it got a slot for a message before the service drains, patience is over, or ctx
-// ends. Where too much waits already, it fails at once.
+// ends. Where too many wait already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// dimension is something that an answer may depend on, and its values.
+// dimension is a property that an answer may depend on, and its values.
 type dimension struct {
 	name   string
 	values []string
@@ -29,9 +29,9 @@ type dimension struct {
 // cell is one value of each dimension, by name.
 type cell map[string]string
 
-// enumerate calls run with every cell of the dimensions, and writes what it returns, and what that cost, as
-// trees: the first dimension comes first. Values with the same subtree share it, and a dimension that changes
-// nothing is not named. A cell that cannot be is empty.
+// enumerate calls run with every cell of the dimensions, and writes the results and their costs as trees: the
+// first dimension comes first. Values with the same subtree share it, and a dimension that changes nothing is
+// not named. The result of an impossible cell is empty.
 func enumerate(dimensions []dimension, run func(cell) (what, cost string)) (table, costs string) {
 	total := 1
 	for _, d := range dimensions {
@@ -76,7 +76,7 @@ func tree(dimensions []dimension, results []string, indent string) string {
 	return text.String()
 }
 
-// lines keeps what is logged of a cell: each message above info, and each attempt that another followed.
+// lines keeps the log of a cell: each message above info, and each attempt that another followed.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -113,7 +113,7 @@ func (l *lines) Handle(_ context.Context, line slog.Record) error {
 	return nil
 }
 
-// bench is a rig whose handler does as its cell says, and whose cells share neither event nor key.
+// bench is a rig whose handler does what its cell says. Its cells share neither event nor key.
 type bench struct {
 	*rig
 	lines *lines
@@ -156,12 +156,12 @@ func newBench(tb testing.TB, leased bool, with setup) *bench {
 	return b
 }
 
-// reconcile has a leased handler ask what became of the attempt before.
-func (b *bench) reconcile(ask func() (handler.Reconciled, error)) {
+// reconcile gives the leased handler a Reconcile.
+func (b *bench) reconcile(reconcile func() (handler.Reconciled, error)) {
 	registry := handler.NewRegistry()
 	registry.Leased("points.credit", handler.Leased{
 		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Reconciled, error) {
-			return ask()
+			return reconcile()
 		},
 	})
 	b.config.Handlers = registry
@@ -169,7 +169,7 @@ func (b *bench) reconcile(ask func() (handler.Reconciled, error)) {
 	b.http = routed(b.Service)
 }
 
-// event is a message of an event and a key that no cell before had.
+// event is a message of a new event and a new key.
 func (b *bench) event() message {
 	b.cells++
 	m := paid(fmt.Sprint("e", b.cells), known, 1)
@@ -180,7 +180,7 @@ func (b *bench) event() message {
 	return m
 }
 
-// documents are those of a collection.
+// documents returns those of a collection.
 func (r *rig) documents(collection string) []store.Document {
 	page, err := r.db.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
 	if err != nil {
@@ -189,8 +189,8 @@ func (r *rig) documents(collection string) []store.Document {
 	return page.Documents
 }
 
-// observe runs what delivers a message of an event, and says what became of it: the answer, the record, the
-// lane, the dead letter, the alarm, and the log.
+// observe delivers a message of an event, and describes the answer, the record, the lane, the dead letter,
+// the alarm and the log, and what it cost.
 func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
 	b.lines.delivered = ""

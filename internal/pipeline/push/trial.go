@@ -11,8 +11,8 @@ import (
 	"billhook/internal/pipeline/lane"
 )
 
-// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows
-// what they would change. The service's own store must refuse commits, for a handler that commits by itself.
+// Try implements dryrun.Worker: it takes the steps of an attempt on a store that records the writes and makes
+// none of them. The service's own store must refuse commits, for a handler that commits by itself.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
@@ -25,8 +25,8 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	d := worker.decode(q, envelope{
 		message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now(),
 	})
-	d.handler = t.Asking(d.handler)
-	d.lane, d.due = lane.Name{}, time.Time{} // it waits for nothing
+	d.handler = t.Planning(d.handler)
+	d.lane, d.due = lane.Name{}, time.Time{} // a trial does not wait
 	t.Tenant, t.EventID = d.record.Tenant, d.record.EventID
 	t.EventType, t.OrderingKey = d.record.EventType, d.record.OrderingKey
 	a := &attempt{delivery: d, run: d.begin(), delivered: true}
@@ -59,13 +59,13 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	return t, nil
 }
 
-// whole adds to a message that is its body alone the attributes that a producer's would have.
+// whole gives a message without attributes those that its producer would have given it.
 func (s *Service) whole(q *queue, m contract.Message) contract.Message {
 	if len(m.Attributes) > 0 {
 		return m
 	}
 	made := contract.Attributes{}
-	// else it is found broken
+	// a body that cannot be decoded is refused later
 	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil {
 		made = body.Attributes()
 		made.RoutingKey = made.EventType

@@ -63,17 +63,14 @@ func (r *rig) release(t require.TestingT) (back []message) {
 	_, err := relay.Due(context.Background(), 100, func(string, error) {})
 	require.NoError(t, err)
 	for _, m := range r.broker.taken["orders"] {
-		back = append(back, message{
-			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes,
-			published: r.config.Now(),
-		})
+		back = append(back, arrived("back-"+m.Attributes[contract.AttrDelayTicket], m, r.config.Now()))
 	}
 	r.broker.taken["orders"] = nil
 	return back
 }
 
-// TestOneMessageInTenSecondsIsNackedForItsOwnSake: beyond it the answer is 200 with the class in its body.
-func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
+// TestOneMessageInTenSecondsIsNacked: the other answers are 200, with the class of the failure in the body.
+func TestOneMessageInTenSecondsIsNacked(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
 		"dead_lettered": retry.Permanent("refused", nil), "retry": errHandler,
@@ -91,7 +88,7 @@ func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
 	}
 }
 
-// TestMessageThatWaitsInItsRequestHoldsNoSlot: with one slot, a second message is handled meanwhile.
+// TestMessageThatWaitsInItsRequestHoldsNoSlot: the only slot handles a second message meanwhile.
 func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,8 +107,8 @@ func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 	})
 }
 
-// TestDrainStartsNothingNew: what waits is refused, in a line for a slot, for its next attempt or for its
-// acknowledgement, and what is under way is finished.
+// TestDrainStartsNothingNew: a push that waits for a slot, its next attempt or its acknowledgement is
+// refused, and handlers that run are finished.
 func TestDrainStartsNothingNew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +120,7 @@ func TestDrainStartsNothingNew(t *testing.T) {
 				switch event.ID {
 				case "fails":
 					return handler.Effect{}, errHandler
-				case "asks":
+				case "is-kept":
 					return handler.Effect{}, retry.After(time.Minute, errHandler)
 				}
 				<-release
@@ -132,7 +129,7 @@ func TestDrainStartsNothingNew(t *testing.T) {
 		})
 		var answers sync.Map
 		var pushes sync.WaitGroup
-		for _, event := range []string{"fails", "asks", "runs", "runs-too", "in-line"} {
+		for _, event := range []string{"fails", "is-kept", "runs", "runs-too", "in-line"} {
 			pushes.Go(func() { answers.Store(event, r.deliverNow(paid(event, known, 1).set("ordering_key", event))) })
 			synctest.Wait()
 		}
@@ -143,12 +140,12 @@ func TestDrainStartsNothingNew(t *testing.T) {
 			}
 			return fmt.Sprint(got.(reply).code, got.(reply).Reason)
 		}
-		require.Empty(t, answer("fails")+answer("asks"))
+		require.Empty(t, answer("fails")+answer("is-kept"))
 		began := time.Now()
 		r.Drain()
 		synctest.Wait()
 		require.Equal(t, "500handler_error", answer("fails"), "its own class")
-		require.Equal(t, "503handler_error", answer("asks"), "it is kept, and the broker goes on holding its key")
+		require.Equal(t, "503handler_error", answer("is-kept"), "the broker goes on holding its key")
 		require.Equal(t, "503shutting_down", answer("in-line"))
 		close(release)
 		pushes.Wait()
@@ -159,9 +156,8 @@ func TestDrainStartsNothingNew(t *testing.T) {
 	})
 }
 
-// TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled: a lane that stays costs every event of the
-// queue a read.
-func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
+// TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled: a lane that stays costs each event a read.
+func TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 	t.Parallel()
 	for name, eventType := range map[string]string{
 		"it has expired meanwhile": "order.paid", "its contract has changed meanwhile": "order.refunded",
@@ -184,8 +180,8 @@ func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 	}
 }
 
-// TestMessageOfASharedTopicComesBackToItsQueueAlone: other queues of the topic have had it.
-func TestMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
+// TestMessageOfASharedTopicIsReleasedToItsQueueAlone: the other queues of the topic have had it.
+func TestMessageOfASharedTopicIsReleasedToItsQueueAlone(t *testing.T) {
 	t.Parallel()
 	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
 	r := newRig(t,
@@ -197,7 +193,7 @@ func TestMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
 	require.Equal(t, "orders", back[0].attributes["queue"])
 	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
 	require.Equal(t, http.StatusNoContent, r.deliver(m.set("event_id", "e2").set("queue", "mails")).code,
-		"what comes back to another")
+		"one that is released to another queue")
 	require.EqualValues(t, 1, r.effects("e1"))
 }
 
@@ -214,15 +210,14 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
 	got := r.deliver(padded("e3"))
 	require.Equal(t, []any{http.StatusServiceUnavailable, "behind_delayed"}, []any{got.code, got.Reason},
-		"behind another it cannot be kept either")
+		"behind another message it cannot be kept either")
 	require.Equal(t, "too_large_to_wait",
 		r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
 	require.Equal(t, 1, r.keptMessages())
 }
 
-// TestRequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in its request,
-// unless the next attempt could then end after the ack deadline: 1 s of wait, 2 s for a slot and 12 s to
-// write are to fit in 60 s.
+// TestRequestWaitsNoLongerThanItsAckDeadlineLets: an attempt that is due in a second is made in the same
+// request, where 1 s of wait, 2 s for a slot, 12 s to write and the timeout fit in the 60 s.
 func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 	t.Parallel()
 	for timeout, waits := range map[time.Duration]bool{
@@ -238,8 +233,8 @@ func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 	}
 }
 
-// TestRequestThatHasWaitedInVainDoesNotWaitAgain: whatever the clock says when its timer rings.
-func TestRequestThatHasWaitedInVainDoesNotWaitAgain(t *testing.T) {
+// TestRequestWaitsOnceForAnAttemptThatIsNotDue: also where the clock is behind the timer.
+func TestRequestWaitsOnceForAnAttemptThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	rings := 0
 	r := newRig(t, setup{
@@ -255,8 +250,28 @@ func TestRequestThatHasWaitedInVainDoesNotWaitAgain(t *testing.T) {
 	require.Equal(t, []any{http.StatusOK, "not_due", 2}, []any{got.code, got.Reason, rings}, "it is kept")
 }
 
-// TestAttemptsFollowThePolicyToTheSecond is the table of the moments of all attempts of an event that fails
-// until it is a dead letter. It comes back from its lane at the alarm, or from the broker after its wait.
+// exhaust delivers a message until it is a dead letter. It comes from the broker after its
+// wait, or from its lane at the alarm.
+func (r *rig) exhaust(t require.TestingT, m message, brokerWaits func(attempt int) time.Duration) reply {
+	for delivery, tried := 1, 0; ; delivery++ {
+		got := r.deliverNow(m.again(delivery))
+		if got.Outcome == "dead_lettered" {
+			return got
+		}
+		require.Less(t, delivery, 20)
+		if tried = max(tried, got.Attempt); !got.Delayed {
+			r.pass(brokerWaits(tried))
+			continue
+		}
+		r.pass(r.alarms.at[len(r.alarms.at)-1].Sub(r.config.Now()))
+		back := r.release(t)
+		require.Len(t, back, 1)
+		m, delivery = back[0], 0
+	}
+}
+
+// TestAttemptsFollowThePolicyToTheSecond is the table of the times of all attempts of an event that fails
+// until it is a dead letter. It comes from its lane at the alarm, or from the broker after its wait.
 func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	t.Parallel()
 	const second = time.Second
@@ -272,8 +287,8 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 		"of an hour at most":             {Base: 8 * time.Minute, Multiplier: 2, Max: time.Hour},
 	}
 	failing := map[string]error{
-		"fails": errHandler, "asks for half an hour": retry.After(30*time.Minute, errHandler),
-		"misses another event": retry.Missing("order_not_seen", nil),
+		"fails": errHandler, "fails, retry after 30m": retry.After(30*time.Minute, errHandler),
+		"waits for another event": retry.Missing("order_not_seen", nil),
 	}
 	table, _ := enumerate([]dimension{
 		{"policy", slices.Sorted(maps.Keys(policies))},
@@ -309,8 +324,8 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "schedules.txt")
 }
 
-// TestEventThatKillsItsWorkersKillsEightAtMost: then it is dead-lettered, however often it failed before it
-// killed. A worker that is killed has written nothing, and the broker delivers again.
+// TestEventThatKillsItsWorkersKillsEightAtMost: then it is dead-lettered, however often it failed before. A
+// worker that is killed has written nothing, and the broker delivers again.
 func TestEventThatKillsItsWorkersKillsEightAtMost(t *testing.T) {
 	t.Parallel()
 	for _, failures := range []int{0, 1, 3} {

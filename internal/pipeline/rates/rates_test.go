@@ -43,7 +43,7 @@ func TestLastHourIncludesAPartOfTheHourBefore(t *testing.T) {
 		r.Arrived("orders")
 		r.Ended("orders", retry.Processed, 1)
 	}
-	r.Ended("orders", retry.Retry, 0) // a message that only waits is no failure
+	r.Ended("orders", retry.Retry, 0) // a waiting message is no failure
 	require.NoError(t, r.Flush(t.Context()))
 	at.pass(25 * time.Minute) // a quarter past noon: three quarters of the hour before count
 	r.Ended("orders", retry.Retry, 2)
@@ -145,7 +145,7 @@ func TestCountsOfAnOutageOfTheStoreGoToTheHourOfTheLastOne(t *testing.T) {
 	}
 	require.Error(t, filetest.ErrorOf(rates.Recent(t.Context(), db, at.Now())))
 	require.Error(t, filetest.ErrorOf(rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")))
-	(*rates.Recorder)(nil).Arrived("orders") // nobody counts
+	(*rates.Recorder)(nil).Arrived("orders") // a nil recorder counts nothing
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))
 	series := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders"))(t)

@@ -36,7 +36,7 @@ func (r *rig) bury(t *testing.T, queue, event string) {
 	require.NoError(t, err)
 }
 
-// counted calls the task and returns its lines, a queue's each: open, and the oldest's age.
+// counted calls the task and returns its lines, one of each queue.
 func (r *rig) counted(t *testing.T) (lines []string) {
 	t.Helper()
 	r.log.Reset()
@@ -61,7 +61,7 @@ func TestDeadLetterIsCountedWhileItIsOpen(t *testing.T) {
 		r.service.Catalog.Queues = append(r.service.Catalog.Queues,
 			catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: dead})
 	}
-	stand := func(orders, oldest, asleep, oldestAsleep int) {
+	count := func(orders, oldest, asleep, oldestAsleep int) {
 		t.Helper()
 		const line = `"queue":%q,"open":%d,"more":false,"oldest_seconds":%d`
 		require.ElementsMatch(t, []string{
@@ -70,19 +70,19 @@ func TestDeadLetterIsCountedWhileItIsOpen(t *testing.T) {
 		r.measured(t, fmt.Sprintf(`billhook_dead_letters_open{queue="orders"} %d`, orders))
 		r.measured(t, fmt.Sprintf(`billhook_dead_letters_oldest_seconds{queue="orders"} %d`, oldest))
 	}
-	stand(0, 0, 0, 0) // a queue that drops has none, one that is not enabled may have some
+	count(0, 0, 0, 0) // a queue that drops dead letters has none, a disabled one may have some
 	r.bury(t, "orders", "e1")
 	r.now = start.Add(time.Minute)
 	r.bury(t, "orders", "e2")
 	r.bury(t, "asleep", "e3")
 	r.now = start.Add(2 * time.Minute)
-	stand(2, 120, 1, 60)
+	count(2, 120, 1, 60)
 	for _, doc := range storetest.All(t, r.db, deadletter.Collection) {
 		if item := filetest.Must(deadletter.ItemOf(doc))(t); item.EventID == "e1" {
 			storetest.Put(t, r.db, item.Dealt(deadletter.Act{Kind: deadletter.Discard}))
 		}
 	}
-	stand(1, 60, 1, 60) // the oldest is another now
+	count(1, 60, 1, 60) // the oldest is another now
 
 	for i := range 31 {
 		r.bury(t, "orders", fmt.Sprint("many-", i))
@@ -91,8 +91,7 @@ func TestDeadLetterIsCountedWhileItIsOpen(t *testing.T) {
 	r.counted(t)
 	require.Equal(t, []int64{0, 2 + 2, 0},
 		[]int64{counter.Gets.Load() - gets, counter.Queries.Load() - queries, counter.Commits.Load() - commits},
-		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however "+
-			"many there are")
+		"two queries for each queue that keeps dead letters")
 }
 
 type meter struct {
@@ -124,15 +123,17 @@ func TestBacklogsOfQueuesAreStoredInOneDocument(t *testing.T) {
 			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK,
 			map[string]int64{"orders": 7, "clicks": 0, "asleep": 9},
 		},
-		"nothing is known": {
+		"the broker knows no subscription": {
 			meter{map[string]backlog.Held{}, start, nil},
 			`{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`,
 			http.StatusOK, nil,
 		},
-		"nothing counts here": {
+		"without a counter": {
 			nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil,
 		},
-		"not known": {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
+		"the broker denies it": {
+			meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil,
+		},
 	}, func(t *testing.T, test row) {
 		r := newRig(t)
 		counter := &storetest.Counter{Store: r.db}
@@ -160,7 +161,7 @@ func TestBacklogsOfQueuesAreStoredInOneDocument(t *testing.T) {
 	})
 }
 
-// subscription is a queue's subscription that stands so; empty: it cannot be read.
+// subscription is the state of a queue's subscription; empty: it cannot be read.
 type subscription pause.Standing
 
 func (s subscription) Standing(context.Context, catalog.Queue) (pause.Standing, error) {
@@ -173,24 +174,24 @@ func (s subscription) Standing(context.Context, catalog.Queue) (pause.Standing, 
 func TestUndonePauseIsALogLineForTheAlert(t *testing.T) {
 	t.Parallel()
 	type row struct {
-		stands pause.Standing
+		state  pause.Standing
 		since  time.Duration
 		undone int
 		line   string
 	}
 	filetest.Each(t, map[string]row{
-		"it holds":                  {pause.Paused, time.Hour, 0, ""},
-		"it pushes":                 {pause.Pushing, time.Hour, 1, "pause undone"},
-		"it is marked and pushes":   {pause.Undone, time.Hour, 1, "pause undone"},
-		"it pushes nothing anyhow":  {pause.Unmarked, time.Hour, 0, ""},
-		"it was made a moment ago":  {pause.Pushing, time.Second, 0, ""},
-		"it cannot be seen":         {"", time.Hour, 0, "pause not seen"},
-		"it has no subscription":    {pause.Missing, time.Hour, 0, ""},
-		"it begins to hold by then": {pause.Pushing, time.Minute, 1, "pause undone"},
+		"it holds":                        {pause.Paused, time.Hour, 0, ""},
+		"it pushes":                       {pause.Pushing, time.Hour, 1, "pause undone"},
+		"it is marked and pushes":         {pause.Undone, time.Hour, 1, "pause undone"},
+		"it has no endpoint and no mark":  {pause.Unmarked, time.Hour, 0, ""},
+		"it was made a moment ago":        {pause.Pushing, time.Second, 0, ""},
+		"it cannot be read":               {"", time.Hour, 0, "pause not seen"},
+		"it has no subscription":          {pause.Missing, time.Hour, 0, ""},
+		"its time to take effect is over": {pause.Pushing, time.Minute, 1, "pause undone"},
 	}, func(t *testing.T, test row) {
 		r := newRig(t)
 		r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
-		r.service.Subscriptions = subscription(test.stands)
+		r.service.Subscriptions = subscription(test.state)
 		record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
 		storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"},
 			store.Encode(&record)))
@@ -231,7 +232,7 @@ func TestJournalIsSealedAndTheRestIsCounted(t *testing.T) {
 
 	key := r.booked(t, "c")
 	doc := storetest.Get(t, r.db, key)
-	// somebody has changed it, and put an entry there that no record of an event names
+	// somebody has changed an entry, and added one without the record of an event
 	doc.Fields["period"] = "2026-04"
 	storetest.Put(t, r.db, store.Set(key, doc.Fields), r.entry(t, "invented"))
 	r.done(t, "seal-journal",
@@ -240,7 +241,7 @@ func TestJournalIsSealedAndTheRestIsCounted(t *testing.T) {
 	r.measured(t, `billhook_unsealed_unreadable 1`)
 	r.measured(t, `billhook_unsealed_unfounded 1`)
 
-	// What somebody has changed is found within the day, and people see it without asking.
+	// The change is found within a day, and is reported.
 	verified := func(begun time.Time, found int) {
 		t.Helper()
 		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,`+

@@ -174,8 +174,8 @@ func TestOutboxIsRelayed(t *testing.T) {
 	require.NotContains(t, r.log.String(), "sub-1", "a lane is named by its hash")
 }
 
-// TestOrphanIsPublishedAgainIfItsMessageIsKept: eight minutes of backoff, one of the ack
-// deadline and one more after the end of the lease nobody can be on its way.
+// TestOrphanIsPublishedAgainIfItsMessageIsKept: no redelivery can come more than ten minutes after the end of
+// the lease: eight of backoff, one of the ack deadline, and one of margin.
 func TestOrphanIsPublishedAgainIfItsMessageIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -220,7 +220,7 @@ func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
 	require.Equal(t, 21*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick, slow}}),
 		"Pub/Sub waits ten minutes at most")
 	require.Equal(t, 12*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick}}),
-		"and does so for every queue, after an outage")
+		"for every queue, after an outage")
 }
 
 func TestCleanupRemovesABoundedNumberOfExpiredDocuments(t *testing.T) {
@@ -247,7 +247,7 @@ func TestCleanupRemovesABoundedNumberOfExpiredDocuments(t *testing.T) {
 
 func TestEveryTaskHasItsRouteAndAnswers503AfterAFailure(t *testing.T) {
 	t.Parallel()
-	for _, name := range append([]string{""}, tasks.Names...) { // without a name all that are scheduled
+	for _, name := range append([]string{""}, tasks.Names...) { // without a name, all scheduled ones
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -262,14 +262,14 @@ func TestEveryTaskHasItsRouteAndAnswers503AfterAFailure(t *testing.T) {
 			answer := httptest.NewRecorder()
 			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
 				path.Join(tasks.Path, name), nil))
-			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
+			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a GET does nothing")
 			code, _ = r.call(t, name+"-of-nobody")
 			require.Equal(t, http.StatusNotFound, code)
 		})
 	}
 }
 
-func TestTheScheduledTasksAreDoneAtOnceAndEachFailsAlone(t *testing.T) {
+func TestScheduledTasksRunConcurrentlyAndFailAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.service.Operations = func(context.Context, int, *slog.Logger) (any, error) { panic("a payload") }
@@ -284,7 +284,7 @@ func TestTheScheduledTasksAreDoneAtOnceAndEachFailsAlone(t *testing.T) {
 
 var declared = catalogtest.Contracts()
 
-// keep puts messages aside, each in a lane of its own, that are due in a second.
+// keep stores messages that are due in a second, each in its own lane.
 func (r *rig) keep(t *testing.T, count int) {
 	t.Helper()
 	var writes []store.Write
@@ -303,7 +303,7 @@ func (r *rig) keep(t *testing.T, count int) {
 	}
 }
 
-// Otherwise what is over the bound would wait for the scheduler, having been asked for on time.
+// Otherwise the messages over the bound would be released late, by the scheduler.
 func TestOneCallReleasesAllDueMessagesUnlessTheBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,5 +1,5 @@
-// Package operationstest has all operations work on a store, with a worker that processes every event and a
-// third party that accepts every request.
+// Package operationstest runs all operations on a store, with a worker that processes every event and a third
+// party that accepts every request.
 package operationstest
 
 import (
@@ -49,7 +49,7 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 	}
 }
 
-// Partner is a third party that gives these answers; nil: it accepts every request.
+// Partner is a third party with these answers; nil: it accepts every request.
 type Partner struct {
 	Answers func(context.Context) (int, error)
 }
@@ -62,7 +62,7 @@ func (p Partner) Post(ctx context.Context, _ endpoints.Address, _ string, _ []by
 	return p.Answers(ctx)
 }
 
-// Check takes any address.
+// Check accepts any address.
 func (Partner) Check(context.Context, string) error { return nil }
 
 // oracle is a worker that processes every event.

@@ -1,5 +1,5 @@
-// Package servicetest runs the program of a service as its main does, beside emulators that know no request.
-// It refuses to be a broker or a database: a service that publishes or commits gets an error at once.
+// Package servicetest runs the program of a service as its main does, beside emulators that know no request:
+// a service that publishes or commits gets an error at once.
 package servicetest
 
 import (
@@ -40,7 +40,7 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Environment has these values alone.
+// Environment has only these values.
 func Environment(values map[string]string) func(name string) string {
 	return func(name string) string { return values[name] }
 }

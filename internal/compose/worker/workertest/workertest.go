@@ -1,6 +1,6 @@
-// Package workertest simulates what a worker does under a load, at the latencies of production. Time is
-// that of a bubble of testing/synctest, in which work takes none: what it finds follows from slots, waits
-// and nacks alone. It refuses to say what a processor carries.
+// Package workertest simulates a worker under a load, at the latencies of production. Time is that of a
+// bubble of testing/synctest, in which work takes none: the results follow from slots, waits and nacks alone.
+// It does not measure the load that a processor can carry.
 package workertest
 
 import (
@@ -32,38 +32,36 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// What production takes for a publish, for a push on its way, and for a call of the store.
+// The latencies of production for a publish, for a push, and for a call of the store.
 const (
 	PublishTakes = 30 * time.Millisecond
 	PushTakes    = 10 * time.Millisecond
 	StoreTakes   = 20 * time.Millisecond
 )
 
-// Load is events of a type that come to a queue by a schedule, so many a second. After two seconds Burst
-// more come at once, or the store stalls.
+// Load are events of a type that are published to a queue, so many a second. After two seconds Burst more are
+// published at once, or the store stalls.
 type Load struct {
 	Queue, EventType          string
 	PerSecond, Burst, Seconds int
 	Stall                     time.Duration
 }
 
-// Found is what became of them. Waits are from the webhook to the effect, by the second in which an event
-// came.
+// Found are the results. Waits are from the webhook to the effect, by the second of its publishing.
 type Found struct {
 	Waits [][]time.Duration
-	// Slots is the time that all of them had a slot or waited for one. Refused counts the pushes that were
-	// refused.
+	// Slots is the time that all events had a slot or waited for one. Refused counts refused pushes.
 	Slots   time.Duration
 	Refused int
 }
 
-// Within is in what time 99 of 100 took effect, of those that came from a second on.
+// Within is the time in which 99 of 100 events took effect, of those from a second on.
 func (f Found) Within(second int) time.Duration {
 	all := slices.Sorted(slices.Values(slices.Concat(f.Waits[second:]...)))
 	return all[len(all)*99/100].Truncate(time.Millisecond)
 }
 
-// production publishes as it does there, and lets everybody push.
+// production publishes with the latency of production, and accepts every push.
 type production struct{}
 
 func (production) Publish(context.Context, string, contract.Message) (string, error) {
@@ -108,8 +106,7 @@ func open(t *testing.T, c *catalog.Catalog, began time.Time, stall time.Duration
 	return w
 }
 
-// Simulate has one instance of the shipped worker handle events that have nothing to do with each other.
-// Each takes effect.
+// Simulate has one instance of the shipped worker handle unrelated events. Each takes effect.
 func Simulate(t *testing.T, l Load) Found {
 	t.Helper()
 	var mu sync.Mutex

@@ -1,5 +1,5 @@
-// Package samples holds webhooks as PayNow sends them, with an invented buyer, and messages as producers send
-// them, for dev, send, enqueue and tests. It refuses to hold anything of a real store.
+// Package samples holds webhooks of PayNow with an invented buyer, and messages of producers, for dev, send,
+// enqueue and tests. It holds nothing of a real store.
 package samples
 
 import (
@@ -54,7 +54,7 @@ func Names() []string {
 	}
 }
 
-// Personal lists the personal values in the samples, none of which may be found behind ingest.
+// Personal lists the personal values in the samples, none of which may be published.
 var Personal = []string{
 	"Ilse", "Brandvold", "ilse_b", "IlsePlays", "ilse.brandvold@example.org", "example.org", "avatars.invalid",
 	"198.51.100.23", "2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "+47 73 59",
@@ -87,7 +87,7 @@ func Read(name string, event Event) []byte {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(body)))
 }
 
-// Names of what producers send: the body of one request each, a message or a list.
+// Names of the bodies of producers' requests, each of which is a message or a list.
 const (
 	Trial           = "trial"
 	Renewal         = "renewal"
@@ -101,13 +101,13 @@ const (
 	InvoicePaid     = "invoice_paid"
 )
 
-// Product is what OrderCreated orders one piece of.
+// Product is the product of which OrderCreated orders one piece.
 const Product = "dev-mug"
 
-// Partner is the id of the endpoint that WebhookDelivery is for.
+// Partner is the id of the endpoint of WebhookDelivery.
 const Partner = "dev-partner"
 
-// Request returns the body of a producer's request. It panics on a name that there is none of.
+// Request returns the body of a producer's request. It panics on an unknown name.
 func Request(name string) []byte {
 	body, err := files.ReadFile("testdata/producers/" + name + ".json")
 	if err != nil {
@@ -116,7 +116,7 @@ func Request(name string) []byte {
 	return body
 }
 
-// begins are the event types that nothing has to come before.
+// begins are the event types that need no earlier event.
 var begins = []string{"order.paid", "order.created", "initial", "analytics.event"}
 
 // TypeFor is a declared event type that the queue handles, for its sample; empty: there is none.
@@ -144,7 +144,7 @@ func TypeFor(c *catalog.Catalog, q catalog.Queue) string {
 	return append(types, "")[0]
 }
 
-// place is that of an event type among those that begin something.
+// place is the position of an event type in begins.
 func place(eventType string) int {
 	if i := slices.Index(begins, eventType); i >= 0 {
 		return i
@@ -152,16 +152,16 @@ func place(eventType string) int {
 	return len(begins)
 }
 
-// of are the payload's members that an action is about; the empty action has those of all others.
+// of are the members of an action's payload; the empty action has those of all others.
 var of = map[string][]string{
 	"":           {"subscription_id", "amount", "currency"},
 	"refund":     {"payment_id", "amount", "currency"},
 	"usage_sync": {"subscription_id", "meter", "quantity"},
 }
 
-// texts are the values of members whose shape alone would not make a sense, by their names.
+// texts are the values of members for which a value of their shape would make no sense, by their names.
 var texts = map[string]string{
-	"sold_at":    "2026-03-01T09:00:00Z", // it has to be there, and a sample says the same whenever it is made
+	"sold_at":    "2026-03-01T09:00:00Z", // required, and a sample is always the same
 	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls",
 	"tax_amount": "1.60",
 	"period":     "2026-03",
@@ -170,8 +170,8 @@ var texts = map[string]string{
 // IDPrefix begins the id of each Message.
 const IDPrefix = "sample-"
 
-// Message returns a message of an event type, in the format of its queue, with what the catalog declares. Two
-// of one unique are the same event, whenever they are made.
+// Message returns a message of an event type, in the format of its queue, with the members that the catalog
+// declares. Two of one unique are the same event.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
 	return Keyed(c, q, eventType, IDPrefix+unique, "", at)
 }
@@ -179,7 +179,7 @@ func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at t
 // ErrNoKey: a message of the queue has no member that its ordering key is made of.
 var ErrNoKey = errors.New("samples: no member has the ordering key")
 
-// Keyed is a message with an id, and with an ordering key where one is given.
+// Keyed is a message with an id and, where one is given, an ordering key.
 func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at time.Time) ([]byte, error) {
 	unique, now := strings.TrimPrefix(id, IDPrefix), at.UTC().Format(time.RFC3339)
 	var message any
@@ -224,7 +224,7 @@ func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at ti
 
 func every(contract.Member) bool { return true }
 
-// object has the required and the wanted members.
+// object has the required and the requested members.
 func object(members []contract.Member, wanted func(contract.Member) bool, unique, now string) map[string]any {
 	made := map[string]any{}
 	for _, m := range members {
@@ -235,7 +235,7 @@ func object(members []contract.Member, wanted func(contract.Member) bool, unique
 	return made
 }
 
-// ofShape are the values of members whose shape alone makes a sense.
+// ofShape are the values of members, by their shape.
 var ofShape = map[string]any{
 	"boolean": true, "integer": 1, "quantity": 1, "amount": "9.99", "currency": "EUR",
 }
@@ -265,7 +265,7 @@ func valueOf(m contract.Member, unique, now string) any {
 	}
 }
 
-// payNow is an event of PayNow as it leaves ingest.
+// payNow is an event of PayNow as ingest publishes it.
 func payNow(c *catalog.Catalog, eventType, id, unique, now string) *contract.Payment {
 	event := &contract.Payment{EventID: id, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique

@@ -14,15 +14,14 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 )
 
-// personal are the members that are about a person, with all that is in them, and
-// those that hold what a shop or a buyer typed.
+// personal are the members about a person, with all in them, and those with texts of a shop or a buyer.
 var personal = []string{
 	"name", "steam", "minecraft", "profile", "billing_name", "billing_email", "customer_ip",
 	"description", "metadata", "revoke_reason", "content", "discord_user_id", "discord_user_name",
 }
 
-// ours are among them what is nobody's: the platform, a product's name, the uid, which
-// is what the metadata is read for.
+// ours are the values of such members that are not personal: the platform, a product's name, and the uid, for
+// which the metadata is read.
 var ours = []string{"steam", "1000 Points", "Mystery Crate", "VIP", samples.UID}
 
 func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
@@ -47,7 +46,7 @@ func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
 				require.True(t, slices.ContainsFunc(samples.Personal, func(listed string) bool {
 					return strings.Contains(value, listed)
 				}),
-					"%s: %q is somebody's, and no test looks for it", name, value)
+					"%s: %q is personal, and samples.Personal does not have it", name, value)
 			}
 		}
 	}
@@ -59,8 +58,8 @@ func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// Somebody who sends a sample again under its id repeats the event. Another payload would be a conflict.
-func TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade(t *testing.T) {
+// A sample that is sent again under its id repeats the event. Another payload would be a conflict.
+func TestMessageOfOneIDIsValidAndAlwaysTheSame(t *testing.T) {
 	t.Parallel()
 	c := catalogtest.Shipped()
 	morning := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)

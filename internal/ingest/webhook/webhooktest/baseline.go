@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// Baseline is the least that a receiver of PayNow's webhooks does, to be measured against: it reads the body
-// and checks its HMAC, and with decode it decodes what an order is credited by.
+// Baseline is a minimal receiver of PayNow's webhooks, to compare with: it reads the body and checks its
+// HMAC. With decode it decodes the members by which an order is credited.
 func Baseline(secret string, decode bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -1,5 +1,5 @@
-// Package webhooktest makes PayNow webhooks of any size for tests and benchmarks, in
-// PayNow's shape and with invented people. It refuses to be anything but data.
+// Package webhooktest makes PayNow webhooks of any size for tests and benchmarks, in PayNow's shape and with
+// invented people.
 package webhooktest
 
 import (
@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// Order returns an ON_ORDER_COMPLETED of about size bytes, with as many lines as it
-// takes. Each line carries its whole product, as PayNow's do.
+// Order returns an ON_ORDER_COMPLETED of about size bytes. Each line has its whole product, as PayNow's do.
 func Order(size int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001",` +

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"billhook/docs/reference"
 	"billhook/internal/console"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
@@ -255,7 +256,11 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		if status == http.StatusBadRequest {
 			code = misused
 		}
-		return codedError{fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem), code}
+		explained := ""
+		if reference.Entries(problem.Code) != nil {
+			explained = ", see " + reasonsPage
+		}
+		return codedError{fmt.Errorf("%s (%w%s)", audit.Escape(problem.Detail), &problem, explained), code}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)

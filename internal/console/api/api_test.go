@@ -124,6 +124,10 @@ func ask(
 		}, Now: func() time.Time { return now }, Store: storetest.Open(t),
 	}
 	w := serve(s, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+	if w.Header().Get("Content-Type") == "application/problem+json" {
+		problem := filetest.JSON[map[string]any](t, w.Body.String())
+		require.Equal(t, "/ops/reasons/"+fmt.Sprint(problem["code"]), problem["type"], "its type leads to its page")
+	}
 	return w.Code, w.Body.String(), lines.String()
 }
 

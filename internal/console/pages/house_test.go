@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/docs/reference"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
@@ -161,6 +163,25 @@ func requireHarmless(t *testing.T, path, body string) {
 	for _, r := range body {
 		if (unicode.IsControl(r) && r != '\n') || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Bidi_Control, r) {
 			require.Failf(t, "a character that is not seen", "%U on %s", r, path)
+		}
+	}
+}
+
+var (
+	badges = regexp.MustCompile(`<span class="status[^>]*>[^<]*`)
+	values = regexp.MustCompile(`<(?:td data-label="([^"]+)"[^>]*|dd|strong|p)>\s*([A-Za-z][A-Za-z0-9_]*)\s*<`)
+)
+
+// requireExplained finds a code on a page that leads to no entry of the reference.
+func requireExplained(t *testing.T, path, page string) {
+	t.Helper()
+	require.NotRegexp(t, badges, page, "%s shows a state without a link", path)
+	for _, value := range values.FindAllStringSubmatch(page, -1) {
+		label, text := value[1], value[2]
+		stated := slices.Contains([]string{"State", "Status", "Reason", "Result"}, label)
+		// The state of a subscription is a word of its provider's.
+		if strings.Contains(text, "_") || text != strings.ToLower(text) || stated && text != "active" {
+			require.Nil(t, reference.Entries(text), "%s shows %s without a link", path, text)
 		}
 	}
 }

@@ -111,6 +111,7 @@ func (s *shop) does(t *testing.T, steps ...step) (page string) {
 		}
 		page = answer.Body.String()
 		require.Equal(t, want, answer.Code, "%s: %s", one.Asks, page)
+		requireExplained(t, one.Asks, page)
 		for _, part := range one.Says {
 			if text, absent := strings.CutPrefix(named(part), "!"); absent {
 				require.NotContains(t, page, text, one.Asks)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/e2e"
@@ -115,7 +117,8 @@ func (a *arm) body(e *event) contract.Body {
 	at, action := happened.Format(time.RFC3339), chaosEvent
 	switch a.name {
 	case armJournal:
-		paid := map[string]string{"invoice_id": e.key, "amount": "12.50", "currency": currency}
+		const form = `{"invoice_id":%q,"amount":"12.50","currency":%q}` // a map has another order each time
+		paid := jsontext.Value(fmt.Sprintf(form, e.key, currency))
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
 		})

@@ -281,7 +281,7 @@ func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	}
 	_, body, asked := visit(t, path, "", answers)
 	require.Contains(t, body, `name="why"`)
-	require.Empty(t, asked, "the form asks for nothing")
+	require.Empty(t, asked, "to show the form takes no request")
 	_, body, asked = visit(t, path, form("OPS-7"), answers)
 	require.Contains(t, asked[0], `{"why":"OPS-7"}`)
 	for _, part := range []string{"12345678901234567890.10,\n", "&lt;script&gt;", "7725 more bytes"} {

@@ -47,7 +47,7 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 	return &house{router, router, api}
 }
 
-// visited asks as a browser on this machine does.
+// visited sends a request as a browser on this machine does.
 func visited(
 	t testing.TB, site http.Handler, method, path, form string, change func(*http.Request),
 ) *httptest.ResponseRecorder {
@@ -272,7 +272,7 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 				require.Equal(t, http.StatusForbidden, w.Code, path)
 				require.Empty(t, w.Result().Cookies(), path)
 			})
-			require.Empty(t, h.api.called(), "nothing is asked of the API")
+			require.Empty(t, h.api.called(), "the API is not called")
 		})
 	}
 }

@@ -45,7 +45,7 @@ type shop struct {
 	store   store.Store
 	catalog *catalog.Catalog
 	who     string
-	// names are what stands for an id, such as {letter}, in addresses and in what pages say.
+	// names are ids by their names, such as {letter}, in addresses and in what pages say.
 	names map[string]string
 }
 

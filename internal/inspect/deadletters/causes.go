@@ -176,7 +176,7 @@ Replay the other one first: billhook refunds show <payment> names it.
 	refund_under_way: Another refund of the payment has no known outcome
 Give the money back or make a new order, then discard it.
 	paid_after_cancelled: The money came after the order was cancelled
-See that reason. It stands in the detail.
+See that reason. It is in the detail.
 	attempts_exhausted: It used up its attempts; the reason is that of the last failure`,
 }
 

@@ -117,7 +117,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 	}
 }
 
-// What becomes of a change is what the subscription does afterwards, and not what was asked.
+// What becomes of a change is what the subscription does afterwards, and not what was requested.
 func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 	t.Parallel()
 	refused := func() error { return errors.New("PermissionDenied") }
@@ -171,7 +171,7 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 
 // The model: commands of several people, one beginning within another's change of the subscription, kills
 // between the steps, refusals of the broker, and others who change the subscription without Billhook. A
-// command that ends undisturbed leaves record and subscription at one, as it was asked; the audit has an
+// command that ends undisturbed leaves record and subscription at one, as it was requested; the audit has an
 // entry for each change of the record.
 func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Package search shows what an id leads to, of whatever kind, and all that has come of one customer. It finds
+// Package search shows what an id of any kind leads to, and all that has come of one customer. It finds
 // both by keys and indexes, and changes nothing.
 package search
 
@@ -70,7 +70,7 @@ type Found struct {
 	Label  string `json:"label" show:"State"`
 	Queue  string `json:"queue,omitempty" show:"Queue,less"`
 	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
-	// How it was found, the first way where there are several.
+	// How it was found first.
 	How  string `json:"how" show:"Found by,less"`
 	Path string `json:"path" show:"Shown by,address"`
 }

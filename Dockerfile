@@ -9,6 +9,7 @@ COPY go.mod go.sum ./
 RUN go mod download && go mod verify
 COPY catalog/ catalog/
 COPY cmd/ cmd/
+COPY docs/reference/ docs/reference/
 COPY docs/runbooks/ docs/runbooks/
 COPY emulator/ emulator/
 COPY internal/ internal/

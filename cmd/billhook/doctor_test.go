@@ -215,12 +215,12 @@ func TestTheDoctorReportsWhatItLeavesOut(t *testing.T) {
 	report, err = i.diagnose(t)
 	require.Error(t, err)
 	require.Contains(t, report.Unread, finding.Unread{
-		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
+		What: "services, jobs and secrets", Why: "no worker's address names the region: set --region",
 	})
 	report, err = i.diagnose(t, "--region", installedRegion)
 	require.Error(t, err)
 	require.NotContains(t, report.Unread, finding.Unread{
-		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
+		What: "services, jobs and secrets", Why: "no worker's address names the region: set --region",
 	})
 	require.Contains(t, foundBy(t, report), "job billhook-tasks job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")

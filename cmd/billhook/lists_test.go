@@ -93,7 +93,7 @@ func TestAListIsPrintedInEachFormAndRepeated(t *testing.T) {
 	require.Equal(t, 3, strings.Count(out.String(), "=1+1"))
 }
 
-func TestACommandNamesThePageOfReasonsOnce(t *testing.T) {
+func TestACommandThatPrintsCodesNamesTheirPageOnce(t *testing.T) {
 	t.Parallel()
 	worker := func(answer string) string { return " --server " + listen(t, answering(answer)) }
 	list := worker(
@@ -101,6 +101,10 @@ func TestACommandNamesThePageOfReasonsOnce(t *testing.T) {
 	for line, want := range map[string]int{
 		"events ls" + list: 1, "events ls --json" + list: 0, "events ls -o csv" + list: 0,
 		"events ls" + worker(`{"items":[{"event_id":"e1","reason":"nothing_known"}]}`): 0,
+		"events ls" + worker(`{"items":[{"event_id":"e1","status":"COMPLETED"}]}`):     1,
+		"events ls" + worker(`{"items":[{"event_id":"e1","result":"credited"}]}`):      1,
+		"refunds ls" + worker(`{"items":[{"payment_id":"p1","state":"under_way"}]}`):   1,
+		"stock ls" + worker(`{"items":[{"product_id":"cap"}]}`):                        0,
 		"dlq show d1" + worker(`{"id":"d1","state":"open","reason":"order_not_seen"}`): 1,
 	} {
 		out := succeeds(t, asAda, strings.Fields(line)...)
@@ -187,8 +191,8 @@ func TestATailPrintsNewAndChangedEvents(t *testing.T) {
 	out, requested := filetest.Both(tailed(t, answers, "--queue", "orders"))(t)
 	out = strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " ")
 	require.Equal(t, `2026-03-02T10:15:00Z orders e1 order.paid PROCESSING
-The worker cannot be asked: It says so. (refused)
-The worker cannot be asked: It says so. (refused)
+The worker cannot be asked: It says so. (refused, see docs/reference/reasons.md)
+The worker cannot be asked: It says so. (refused, see docs/reference/reasons.md)
 2026-03-02T10:15:00Z orders e1 order.paid COMPLETED credited
 2026-03-02T10:15:01Z orders an-id-that-is-long order.paid FAILED a\u001b[2J\u202eb
 More has come in than is shown here; see: bin/billhook events ls

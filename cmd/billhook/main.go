@@ -46,8 +46,8 @@ type program struct {
 	output string
 	// wide: tables leave no column out.
 	wide bool
-	// reasons: a reason was printed. explained: so was the page of reasons.
-	reasons, explained bool
+	// codes: a code, such as a state or a reason, was printed. explained: so was the page that explains it.
+	codes, explained bool
 	// root is the root of all commands. runs: one of them was used rightly.
 	root   *cobra.Command
 	runs   bool
@@ -103,8 +103,8 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
-	if p.reasons && !p.explained {
-		p.printf("What a reason means: %s\n", reasonsPage)
+	if p.codes && !p.explained {
+		p.printf("What a code means: %s\n", reasonsPage)
 	}
 	if err != nil {
 		return p.failure(command, err)

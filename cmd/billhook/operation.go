@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"billhook/docs/reference"
 	"billhook/internal/console"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
@@ -255,7 +257,11 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		if status == http.StatusBadRequest {
 			code = misused
 		}
-		return codedError{fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem), code}
+		explained := ""
+		if reference.Entries(problem.Code) != nil {
+			explained = ", see " + reasonsPage
+		}
+		return codedError{fmt.Errorf("%s (%w%s)", audit.Escape(problem.Detail), &problem, explained), code}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)
@@ -269,6 +275,11 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 // exchange sends a request, and reads the answer.
 func exchange(request *http.Request) (status int, header http.Header, answered []byte, err error) {
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok { // whose address has ids
+		operation := strings.SplitN(request.URL.Path, "/", 5)
+		operation = operation[:min(4, len(operation))] // such as /v1/ops/search
+		err = fmt.Errorf("%s %s%s: %w", request.Method, request.URL.Host, strings.Join(operation, "/"), failed.Err)
+	}
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -281,7 +292,7 @@ func nobody(err error, address, flag, variable, service string) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w",
+	return fmt.Errorf("nobody listens at %s: set %s or %s to where the %s is (make run starts one): %w",
 		address, flag, variable, service, err)
 }
 

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"billhook/docs/reference"
 	"billhook/internal/console"
-	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/screen"
 )
@@ -174,9 +174,7 @@ func headings(columns []console.Column) (names []string) {
 func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	for _, c := range columns {
 		text := c.Text(item)
-		if _, known := deadletters.EntryOf(text); known && c.Name == "reason" {
-			p.reasons = true
-		}
+		p.codes = p.codes || c.Code && reference.Entries(text) != nil
 		if c.Address {
 			text = p.commandOf(text)
 		}

@@ -250,13 +250,16 @@ func TestAnAddressWhereNobodyListensIsNamedWithWhatToSet(t *testing.T) {
 		"whether it was taken is not known: send it again with --event-id 50211300441099001"
 	environment := map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}
 	_, err := say(t, environment, "events", "ls")
-	require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --server or BILLHOOK_SERVER where "+
+	_, long := say(t, environment, "search", strings.Repeat("x", 3000))
+	require.ErrorContains(t, long, "GET "+strings.TrimPrefix(nobody, "http://")+"/v1/ops/search: dial")
+	require.Less(t, len(long.Error()), 300, "%s", long)
+	require.ErrorContains(t, err, "nobody listens at "+nobody+": set --server or BILLHOOK_SERVER to where "+
 		"the worker is (make run starts one)")
 	for _, command := range []string{"send paynow", "enqueue events-high"} {
 		args := append(strings.Fields(command), "--event-id", "50211300441099001")
 		_, err := say(t, environment, args...)
-		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --webhook or BILLHOOK_WEBHOOK "+
-			"where the webhook service is (make run starts one)")
+		require.ErrorContains(t, err, "nobody listens at "+nobody+": set --webhook or BILLHOOK_WEBHOOK "+
+			"to where the webhook service is (make run starts one)")
 		require.ErrorContains(t, err, again)
 		for _, none := range []string{"http://[here", "here:8080"} {
 			_, err = say(t, nil, append(args, "--webhook", none)...)

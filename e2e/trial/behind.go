@@ -51,12 +51,12 @@ func (a ahead) measure(r *run, row func(...any)) {
 	r.forEach(a.many, a.many, func(i int) { e.hook(before[i].EventID, before[i].JSON()) })
 	e.hook(good.EventID, good.JSON())
 	began, waited := time.Now(), "more than "+a.longest.String()
-	r.until("the good order", often, func() bool {
+	r.until(often, func() string {
 		end, has := e.ends()[good.EventID]
 		if has {
 			waited = end.took.Round(time.Millisecond).String()
 		}
-		return has || a.longest > 0 && time.Since(began) > a.longest
+		return unless(has || a.longest > 0 && time.Since(began) > a.longest, "the good order %s", good.EventID)
 	})
 	if a.longest == 0 {
 		if n := e.await(a.many + 1)[good.EventID].processed; n != 1 {

@@ -61,7 +61,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 				e2e.Wait(r.ctx, m.due-time.Since(began))
 				r.must(filetest.ErrorOf(b.Publish(r.ctx, m.arm.name, m.message)))
 			}
-			r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
+			r.until(often, patient(r, b))
 		},
 			func(ctx context.Context) { ws.rage(ctx, time.Second) },
 			ws.freeze,
@@ -72,13 +72,14 @@ func chaos(flags *flag.FlagSet) func(*run) {
 			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer and relay
 		)
 		o.mend()
-		ws.settle(documents, func() bool {
+		held := patient(r, b)
+		ws.settle(documents, func() string {
 			all := store.Query{Collection: ledger.Entries, Limit: math.MaxInt32}
 			unsealed := filetest.Must(store.Count(r.ctx, documents, all))(r)
 			for _, doc := range everything(r, documents, seal.Leaves, whole) {
 				unsealed -= int64(len(doc.Fields["leaves"].([]any)))
 			}
-			return empty(r, b) && unsealed == 0
+			return cmp.Or(held(), unless(unsealed == 0, "%d entries to be sealed", unsealed))
 		})
 		o.Close() // late requests to the gateway count too
 		judge(r, count(r, documents, o, b, log, p, arms))
@@ -214,9 +215,27 @@ func newBroker(r *run) *standin.Broker {
 	return b
 }
 
-func empty(r *run, b *standin.Broker) bool {
-	held, _ := filetest.Both(b.Backlogs(r.ctx))(r)
-	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
+// stuckFor is how long the arms may go on without an end of any message.
+const stuckFor = 3 * time.Minute
+
+// patient returns a function that says how many messages each arm holds. It fails the run where an arm is
+// stuck: where they have not become fewer for longer than stuckFor.
+func patient(r *run, b *standin.Broker) (held func() string) {
+	least, since := math.MaxInt, time.Now()
+	return func() string {
+		backlogs, _ := filetest.Both(b.Backlogs(r.ctx))(r)
+		left := counts{}
+		for _, a := range arms {
+			left.add(a.name, int(backlogs[a.name].Messages))
+		}
+		if total := left.total(); total < least || total == 0 {
+			least, since = total, time.Now()
+		}
+		if time.Since(since) > stuckFor {
+			r.Fatalf("no message has been acknowledged for %s; the arms hold: %s", stuckFor, left)
+		}
+		return unless(len(left) == 0, "messages to be acknowledged: %s", left)
+	}
 }
 
 // outside is a service with idempotency keys and a payment gateway, which both fail at random.

@@ -104,7 +104,7 @@ func incidents(c *catalog.Catalog) []incident {
 // handle provokes an incident, follows the runbook, and returns a row with the seconds from the alert.
 func (n *night) handle(i incident) (row []any) {
 	i.provoke(n)
-	n.until("an alert", often, func() bool { return n.alert(i.queue) })
+	n.until(often, func() string { return unless(n.alert(i.queue), "an alert on %s", i.queue) })
 	alert := time.Now()
 	row = []any{i.name}
 	done := func() { row = append(row, fmt.Sprintf("%.1f", time.Since(alert).Seconds())) }
@@ -134,7 +134,7 @@ func (n *night) handle(i incident) (row []any) {
 		n.repeat(&event, completed, "events", "show", l.EventID, "--queue", i.queue)
 	}
 	done()
-	n.until("the end of the alert", often, func() bool { return !n.alert(i.queue) })
+	n.until(often, func() string { return unless(!n.alert(i.queue), "the end of the alert on %s", i.queue) })
 	return row
 }
 
@@ -149,8 +149,8 @@ func (n *night) alert(queue string) bool {
 // repeat runs a command until its answer meets a condition, and prints the command once.
 func (n *night) repeat(answer any, met func() bool, arguments ...string) {
 	n.show(arguments)
-	n.until(strings.Join(arguments, " "), often, func() bool {
-		return n.quietly(answer, arguments...) == nil && met()
+	n.until(often, func() string {
+		return unless(n.quietly(answer, arguments...) == nil && met(), "%s", strings.Join(arguments, " "))
 	})
 }
 

@@ -53,7 +53,10 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 			func(ctx context.Context) { m.schedule(ctx, time.Second) })
 		ended := m.count()
 		wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
-		m.settle(m.store, func() bool { return m.notified().total() >= wanted })
+		m.settle(m.store, func() string {
+			sent := m.notified().total()
+			return unless(sent >= wanted, "%d notifications of %d", wanted-sent, wanted)
+		})
 		done("every buyer was notified")
 		m.printFailures()
 		found := m.count()
@@ -91,7 +94,7 @@ func (m *market) produce(id, eventType, data string) {
 func (m *market) pay() {
 	paid := map[string]bool{}
 	// Each poll has Firestore's emulator read all orders, which slows the workers down.
-	m.until("every order to end", time.Second, func() bool {
+	m.until(time.Second, func() string {
 		ended := 0
 		for _, o := range m.taken() {
 			switch {
@@ -103,7 +106,7 @@ func (m *market) pay() {
 				paid[o.ID] = true
 			}
 		}
-		return ended >= m.orders
+		return unless(ended >= m.orders, "the ends of %d orders of %d", m.orders-ended, m.orders)
 	})
 }
 

@@ -187,7 +187,9 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 		}
 		sending.Wait()
 		ended = e.await(events)
-		r.until("a request to the other target", often, func() bool { return others == 0 || asked.Load() > 0 })
+		r.until(often, func() string {
+			return unless(others == 0 || asked.Load() > 0, "a request to the other target")
+		})
 	}, func(ctx context.Context) {
 		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 		for e2e.Wait(ctx, 5*time.Millisecond) {

@@ -138,10 +138,10 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	environment := []string{standingVariable + "=" + string(described), "TMPDIR=" + os.TempDir()}
 	process := filetest.Must(e2e.Start(b.ctx, program, environment, &b.log))(b)
 	b.Cleanup(process.Kill)
-	b.until("its webhook service", time.Millisecond, func() bool {
+	b.until(time.Millisecond, func() string {
 		at := listens.FindStringSubmatch(b.log.Text())
 		b.webhookURL = "http://" + strings.Join(at[min(1, len(at)):], "")
-		return at != nil
+		return unless(at != nil, "its webhook service")
 	})
 	return func() time.Duration {
 		require.Zero(b, process.Stop(), "the code with which what is measured has ended")

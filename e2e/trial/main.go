@@ -200,13 +200,21 @@ func (r *run) none(wrong counts) {
 	}
 }
 
-// until polls a condition, and fails the run where it does not become true in time.
-func (r *run) until(what string, every time.Duration, met func() bool) {
-	for !met() {
+// until polls what is still to come, until that is nothing, and fails the run where it takes too long.
+func (r *run) until(every time.Duration, missing func() string) {
+	for what := missing(); what != ""; what = missing() {
 		if !e2e.Wait(r.ctx, every) {
 			r.Fatalf("waited too long for %s: %w", what, r.ctx.Err())
 		}
 	}
+}
+
+// unless is what is missing, or nothing where the condition is met.
+func unless(met bool, format string, values ...any) string {
+	if met {
+		return ""
+	}
+	return fmt.Sprintf(format, values...)
 }
 
 // often is the polling interval where the time until a condition is measured.

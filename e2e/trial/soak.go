@@ -26,7 +26,10 @@ func soak(flags *flag.FlagSet) func(*run) {
 		d.beside(func() {
 			for i := range *kills {
 				after := *events * (i + 1) / (*kills + 1)
-				d.until("deliveries", often, func() bool { return len(d.log.Deliveries("")) >= after })
+				d.until(often, func() string {
+					came := len(d.log.Deliveries(""))
+					return unless(came >= after, "%d deliveries of %d", after-came, after)
+				})
 				d.kill()
 			}
 		}, func(context.Context) {
@@ -39,11 +42,11 @@ func soak(flags *flag.FlagSet) func(*run) {
 			})
 		})
 		last, since := -1, time.Now()
-		d.settle(d.store, func() bool {
+		d.settle(d.store, func() string {
 			if n := len(d.log.Deliveries("")); n != last {
 				last, since = n, time.Now()
 			}
-			return time.Since(since) > 10*time.Second
+			return unless(time.Since(since) > 10*time.Second, "10 s without a delivery, of which %d came", last)
 		})
 		found, wrong := d.countOutcomes(planned)
 		r.printf("handled in %s: %s\n", time.Since(began).Round(time.Second), found)

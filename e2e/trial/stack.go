@@ -92,9 +92,9 @@ func (b *billhook) ends() map[string]end {
 
 // await waits until so many of the events that were sent have ended.
 func (b *billhook) await(many int) (ended map[string]end) {
-	b.until("ends", often, func() bool {
+	b.until(often, func() string {
 		ended = b.ends()
-		return len(ended) >= many
+		return unless(len(ended) >= many, "the ends of %d events of %d", many-len(ended), many)
 	})
 	return ended
 }
@@ -321,16 +321,19 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 }
 
 // settle waits until all is done and no message waits, and stops both workers: no second effect comes later.
-func (ws *workers) settle(documents store.Store, done func() bool) {
+func (ws *workers) settle(documents store.Store, missing func() string) {
 	r := ws.of
-	waiting := func(kind lane.Kind) bool { return len(everything(r, documents, kind.Entries(), whole)) > 0 }
-	r.until("everything to be handled", 500*time.Millisecond, func() bool {
+	waiting := func(kind lane.Kind) string {
+		n := len(everything(r, documents, kind.Entries(), whole))
+		return unless(n == 0, "%d messages of %s", n, kind.Entries())
+	}
+	r.until(500*time.Millisecond, func() string {
 		// A message is published before it leaves its lane, and acknowledged after it was put into one.
-		if done() && !waiting(lane.Outbox) && !waiting(lane.Delayed) && done() {
-			return true
+		what := cmp.Or(missing(), waiting(lane.Outbox), waiting(lane.Delayed), missing())
+		if what != "" {
+			ws.relay(r.ctx)
 		}
-		ws.relay(r.ctx)
-		return false
+		return what
 	})
 	for i := range ws.both {
 		if code := ws.both[i].Load().Stop(); code != 0 {

@@ -202,8 +202,9 @@ type Column struct {
 	Label, Name string
 	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
-	// ID: its values are generated, and the beginning of one finds it.
-	ID bool
+	// ID: its values are generated, and the beginning of one finds it. Code: they are codes, such as states and
+	// reasons, which docs/reference/reasons.md explains.
+	ID, Code bool
 	// Address: it is an address of the API; a table shows it as a command, and a page as a link.
 	Address bool
 	// Link is the noun whose page the value leads to; empty: none.
@@ -246,6 +247,8 @@ func columnsOf(t reflect.Type) (columns []Column) {
 		c := Column{
 			Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id",
 			Address: options == "address", Link: s.Tag.Get("link"), index: s.Index,
+			Code: s.Type.Kind() == reflect.String &&
+				(s.Type != reflect.TypeFor[string]() || slices.Contains(codes, name)),
 		}
 		if in := s.Tag.Get("in"); in != "" {
 			unit, _ := t.FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, in) })
@@ -265,6 +268,9 @@ func columnsOf(t reflect.Type) (columns []Column) {
 	}
 	return columns
 }
+
+// codes are the members whose values are codes without a type of their own.
+var codes = []string{"reason", "result", "failure", "code"}
 
 // Value is the column's value in an answer; invalid where it is a pointer to nothing.
 func (c Column) Value(of any) reflect.Value {

@@ -9,6 +9,9 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// Codes is the address of the pages that say what each code means.
+const Codes = "/ops/reasons/"
+
 // Kind is what a refusal means for the caller.
 type Kind int
 

@@ -28,11 +28,11 @@ const (
 	Disabled State = "disabled" // none are, and missed ones are not sent later
 )
 
-// Why an endpoint is disabled.
+// The reasons for which an endpoint is disabled.
 const (
-	ByHand  = "by_hand"
-	Gone    = "gone" // it has answered 410
-	Failing = "failing"
+	ByHand  = "by_hand" // a person has disabled it
+	Gone    = "gone"    // it has answered 410
+	Failing = "failing" // it has failed for too long
 )
 
 // Endpoint is an endpoint as people see it, without its secrets.

@@ -64,8 +64,8 @@ type Kind string
 
 // The kinds of a journal's entries.
 const (
-	KindJournal         Kind = "journal"
-	KindJournalReversal Kind = "journal_reversal"
+	KindJournal         Kind = "journal"          // an event's entry by a rule of the journal
+	KindJournalReversal Kind = "journal_reversal" // the opposite of an entry of the journal
 )
 
 // Line is a debit or a credit of one account, 1 to MaxAmount minor units. The other of the two is 0.

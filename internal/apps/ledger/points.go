@@ -41,11 +41,11 @@ func (a Account) Key(tenant string) store.Key {
 
 // The kinds of a chain's entries.
 const (
-	KindCredit   Kind = "credit"
-	KindReversal Kind = "reversal"
+	KindCredit   Kind = "credit"   // points of an order, to an account
+	KindReversal Kind = "reversal" // points of an order, taken back
 	// A transfer is two entries, out of one account and into another, through the chain's issuing account.
-	KindTransferOut Kind = "transfer_out"
-	KindTransferIn  Kind = "transfer_in"
+	KindTransferOut Kind = "transfer_out" // points that go to another account
+	KindTransferIn  Kind = "transfer_in"  // points that come from another account
 )
 
 // Move is an entry of a chain, as an amount that goes from one account, which is debited, to another, which

@@ -8,17 +8,17 @@ type State string
 // The states. An order remains in PaymentInitiated, OrderConfirmed, OrderCancelled or OrderShipped; the
 // others are passed within a commit, and are in the history.
 const (
-	OrderCreated      State = "OrderCreated"
-	ValidateInventory State = "ValidateInventory"
-	InventoryLocked   State = "InventoryLocked"
-	PaymentInitiated  State = "PaymentInitiated"
-	PaymentConfirmed  State = "PaymentConfirmed"
-	PaymentFailed     State = "PaymentFailed"
-	PaymentTimeout    State = "PaymentTimeout"
-	InventoryReleased State = "InventoryReleased"
-	OrderConfirmed    State = "OrderConfirmed"
-	OrderCancelled    State = "OrderCancelled"
-	OrderShipped      State = "OrderShipped"
+	OrderCreated      State = "OrderCreated"      // its event has come
+	ValidateInventory State = "ValidateInventory" // its pieces are looked for in the stock
+	InventoryLocked   State = "InventoryLocked"   // its pieces are reserved
+	PaymentInitiated  State = "PaymentInitiated"  // it waits for its payment
+	PaymentConfirmed  State = "PaymentConfirmed"  // it is paid
+	PaymentFailed     State = "PaymentFailed"     // its payment has failed
+	PaymentTimeout    State = "PaymentTimeout"    // its payment did not come in time
+	InventoryReleased State = "InventoryReleased" // its pieces are available again
+	OrderConfirmed    State = "OrderConfirmed"    // its pieces are sold
+	OrderCancelled    State = "OrderCancelled"    // its reason says why; final
+	OrderShipped      State = "OrderShipped"      // it is on its way; final
 )
 
 const none State = ""
@@ -41,9 +41,24 @@ const (
 
 // The reasons for which an order is cancelled.
 const (
-	OutOfStock     = "out_of_stock"
-	FailedPayment  = "payment_failed"
-	PaymentTimeOut = "payment_timeout"
+	OutOfStock     = "out_of_stock"    // too few pieces of a product are available
+	FailedPayment  = "payment_failed"  // the payment has failed
+	PaymentTimeOut = "payment_timeout" // the payment did not come in time
+)
+
+// The results of an order's event.
+const (
+	initiated        = "payment_initiated"         // its pieces are reserved, and it waits for its payment
+	confirmed        = "confirmed"                 // it is paid, and its pieces are sold
+	delivering       = "shipped"                   // it is on its way
+	cancelledNoStock = "cancelled_out_of_stock"    // it is cancelled: too few pieces are available
+	cancelledFailed  = "cancelled_payment_failed"  // it is cancelled: its payment has failed
+	cancelledTimeout = "cancelled_payment_timeout" // it is cancelled: its payment did not come in time
+	unseen           = "order_unknown"             // it has not been seen, so its payment times out nothing
+	createdBefore    = "already_created"           // it was created before
+	confirmedBefore  = "already_confirmed"         // it was paid before
+	shippedBefore    = "already_shipped"           // it was shipped before
+	cancelledBefore  = "already_cancelled"         // it was cancelled before
 )
 
 type move string
@@ -107,14 +122,14 @@ var (
 	answers = []answer{
 		{[]State{none}, []string{paymentConfirmed, paymentFailed, shipped}, missing, "order_not_seen"},
 		// the commit that starts the wait writes the order
-		{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"},
-		{append(paid, PaymentInitiated, OrderCancelled), []string{created}, superseded, "already_created"},
+		{[]State{none}, []string{paymentTimeout}, superseded, unseen},
+		{append(paid, PaymentInitiated, OrderCancelled), []string{created}, superseded, createdBefore},
 		{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
-		{paid, []string{paymentConfirmed, paymentFailed, paymentTimeout}, superseded, "already_confirmed"},
-		{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
+		{paid, []string{paymentConfirmed, paymentFailed, paymentTimeout}, superseded, confirmedBefore},
+		{[]State{OrderShipped}, []string{shipped}, superseded, shippedBefore},
 		// a person has to refund the money
 		{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"},
-		{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
+		{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, cancelledBefore},
 	}
 )
 

@@ -241,7 +241,7 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 			effect.Emit = append(effect.Emit, h.emissions(event, e.emits, o)...)
 		}
 	}
-	effect.Result = cmp.Or(results[o.State], "cancelled_"+o.Reason)
+	effect.Result = cmp.Or(results[o.State], cancelled[o.Reason])
 	effect.Writes = append(effect.Writes, store.Replace(key(o.Tenant, o.ID), o.version, o.fields()))
 	return effect, nil
 }
@@ -285,10 +285,15 @@ func message(of handler.Event, eventType string, data any) contract.Body {
 	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: of.CorrelationID, Data: data})
 }
 
-// results are those of orders that are not cancelled.
-var results = map[State]string{
-	PaymentInitiated: "payment_initiated", OrderConfirmed: "confirmed", OrderShipped: "shipped",
-}
+// results are those of orders that are not cancelled, and cancelled those of others by their reason.
+var (
+	results = map[State]string{
+		PaymentInitiated: initiated, OrderConfirmed: confirmed, OrderShipped: delivering,
+	}
+	cancelled = map[string]string{
+		OutOfStock: cancelledNoStock, FailedPayment: cancelledFailed, PaymentTimeOut: cancelledTimeout,
+	}
+)
 
 func marked(err error) error {
 	if errors.Is(err, ErrBroken) {

@@ -37,8 +37,8 @@ type State string
 
 // The states of a product.
 const (
-	Active  State = "active"
-	Retired State = "retired"
+	Active  State = "active"  // orders may name it
+	Retired State = "retired" // orders may not name it any more
 )
 
 // Where a product is declared.

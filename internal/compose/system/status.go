@@ -107,9 +107,9 @@ type Agreement string
 
 // The results of comparing catalogs.
 const (
-	Same     Agreement = "same"
-	Differs  Agreement = "differs"
-	NotKnown Agreement = "unknown"
+	Same     Agreement = "same"    // the catalog is the deployed one
+	Differs  Agreement = "differs" // another catalog is deployed
+	NotKnown Agreement = "unknown" // the catalog that is deployed is not known
 )
 
 // ServiceStatus is one instance of a worker, or one release of the webhook service.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -99,12 +100,12 @@ var problems = func() serve.ErrorMapping {
 func (a Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fromOtherSite(r) {
-			errOtherSite.Write(w)
+			errOtherSite.Below(console.Codes).Write(w)
 			return
 		}
 		who, err := a.who(r)
 		if err != nil {
-			problems.Problem(err).Write(w)
+			problems.Problem(err).Below(console.Codes).Write(w)
 			return
 		}
 		next.ServeHTTP(w, admitted{who: who}.with(r))

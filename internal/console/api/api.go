@@ -40,6 +40,8 @@ var (
 	// errNobody is a second check, in case a route is not guarded.
 	errNobody = serve.Refuse(http.StatusForbidden, "forbidden", "Nobody was let in for this.")
 	errQuery  = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
+
+	errNoParameter = serve.Refuse(http.StatusBadRequest, "parameter_unknown", "This takes no parameter.")
 )
 
 // maxBody is the largest body of a request, in bytes.
@@ -53,9 +55,9 @@ func (s *Server) Routes(r chi.Router) {
 	r.Get("/v1/ops/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		switch query, err := url.ParseQuery(r.URL.RawQuery); {
 		case err != nil:
-			errQuery.Write(w)
+			errQuery.Below(console.Codes).Write(w)
 		case len(query) > 0:
-			serve.Refuse(http.StatusBadRequest, "parameter_unknown", "This takes no parameter.").Write(w)
+			errNoParameter.Below(console.Codes).Write(w)
 		default:
 			serve.WriteJSON(w, http.StatusOK, s.OpenAPI())
 		}
@@ -66,7 +68,7 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	ctx, skipped := CollectSkipped(r.Context())
 	body, repeated, err := s.answer(ctx, o, r)
 	if err != nil {
-		s.Problem(ctx, o, err).Write(w)
+		s.Problem(ctx, o, err).Below(console.Codes).Write(w)
 		return
 	}
 	if repeated {

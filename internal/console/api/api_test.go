@@ -124,6 +124,10 @@ func ask(
 		}, Now: func() time.Time { return now }, Store: storetest.Open(t),
 	}
 	w := serve(s, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+	if w.Header().Get("Content-Type") == "application/problem+json" {
+		problem := filetest.JSON[map[string]any](t, w.Body.String())
+		require.Equal(t, "/ops/reasons/"+fmt.Sprint(problem["code"]), problem["type"], "its type leads to its page")
+	}
 	return w.Code, w.Body.String(), lines.String()
 }
 
@@ -164,7 +168,7 @@ func forged(t *testing.T, token string, part int, value string) string {
 		base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
 }
 
-// Whatever a token says, it is refused, or answered with what the filters allow.
+// A token is refused, or answered with what the filters allow.
 func FuzzPageTokens(f *testing.F) {
 	for _, place := range []string{
 		"", "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|",
@@ -360,7 +364,7 @@ func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
 	one := line{"EUR", 1999}
 	require.Equal(t, []string{"EUR", "19.99"},
 		[]string{show.Columns[0].Inside[0].Text(one), show.Columns[0].Inside[1].Text(one)})
-	require.False(t, show.Columns[0].Detail, "what is brief stands in lists too")
+	require.False(t, show.Columns[0].Detail, "what is brief is in lists too")
 	require.Equal(t, "1999 EUR, 1999 EUR", show.Columns[0].Text(bill{Lines: []line{one, one}}))
 	require.Equal(t, []bool{true, false, true},
 		[]bool{console.Allows(bill{}, "show"), console.Allows(bill{}, "pay"), console.Allows(one, "pay")})

@@ -10,16 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"billhook/docs/reference"
 	"billhook/internal/console"
 )
 
 // cell is a value on a page, with its label.
 type cell struct {
 	Label, Text, Href string
-	// Amount: it is a number. State: it is one of a few words, with a colour. Block: it has several lines.
-	// ID: people copy it, and seldom read it.
-	Amount, State, Block, ID bool
-	Time                     time.Time
+	// Amount: it is a number. Code: it is a code of the reference, and State: with a colour. Block: it has
+	// several lines. ID: people copy it, and seldom read it.
+	Amount, Code, State, Block, ID bool
+	Time                           time.Time
 }
 
 // Short is the text for a narrow column: the beginning of a long id that links to its page.
@@ -55,7 +56,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	if made.Amount = v.CanInt() && !worded; made.Amount {
 		made.Text = grouped(made.Text)
 	}
-	made.State = v.Kind() == reflect.String && v.Type() != reflect.TypeFor[string]()
+	made.Code = c.Code && reference.Entries(made.Text) != nil
+	made.State = made.Code && v.Type() != reflect.TypeFor[string]()
 	if c.Link != "" && made.Text != "" {
 		made.Href = linkTo(c.Link, tenant, console.Text(v), of)
 	}

@@ -60,6 +60,7 @@ func visit(
 	site := opened(t, api, operations.All(operations.Apps{}), access.Access{OpenOnLoopback: true}, time.Minute)
 	method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[sent == ""]
 	w := visited(t, site, method, path, sent, func(r *http.Request) { r.Header.Set("X-Operator", "ada") })
+	requireExplained(t, path, w.Body.String())
 	return w.Code, w.Body.String(), api.asked
 }
 
@@ -112,7 +113,8 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			},
 		}}, 200, []string{
 			"differs from the catalog: findings: 1.", "deployed from another catalog", "1m 1s", "[redacted]",
-			"wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,
+			"wrong_filter", "Messages are passed by.", "may not look at 7 topics",
+			`status-warn" href="/ops/reasons/differs">differs`,
 		}},
 		"/ops/nothing-here": {nil, 404, []string{"There is no page at this address."}},
 	} {
@@ -279,7 +281,7 @@ func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	}
 	_, body, asked := visit(t, path, "", answers)
 	require.Contains(t, body, `name="why"`)
-	require.Empty(t, asked, "the form asks for nothing")
+	require.Empty(t, asked, "to show the form takes no request")
 	_, body, asked = visit(t, path, form("OPS-7"), answers)
 	require.Contains(t, asked[0], `{"why":"OPS-7"}`)
 	for _, part := range []string{"12345678901234567890.10,\n", "&lt;script&gt;", "7725 more bytes"} {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/docs/reference"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
@@ -45,7 +47,7 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 	return &house{router, router, api}
 }
 
-// visited asks as a browser on this machine does.
+// visited sends a request as a browser on this machine does.
 func visited(
 	t testing.TB, site http.Handler, method, path, form string, change func(*http.Request),
 ) *httptest.ResponseRecorder {
@@ -165,6 +167,25 @@ func requireHarmless(t *testing.T, path, body string) {
 	}
 }
 
+var (
+	badges = regexp.MustCompile(`<span class="status[^>]*>[^<]*`)
+	values = regexp.MustCompile(`<(?:td data-label="([^"]+)"[^>]*|dd|strong|p)>\s*([A-Za-z][A-Za-z0-9_]*)\s*<`)
+)
+
+// requireExplained finds a code on a page that leads to no entry of the reference.
+func requireExplained(t *testing.T, path, page string) {
+	t.Helper()
+	require.NotRegexp(t, badges, page, "%s shows a state without a link", path)
+	for _, value := range values.FindAllStringSubmatch(page, -1) {
+		label, text := value[1], value[2]
+		stated := slices.Contains([]string{"State", "Status", "Reason", "Result"}, label)
+		// The state of a subscription is a word of its provider's.
+		if strings.Contains(text, "_") || text != strings.ToLower(text) || stated && text != "active" {
+			require.Nil(t, reference.Entries(text), "%s shows %s without a link", path, text)
+		}
+	}
+}
+
 const opsToken = "0123456789abcdef01234567"
 
 func TestALookChangesNothingAndShowsWhatOthersHaveWrittenAsText(t *testing.T) {
@@ -251,7 +272,7 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 				require.Equal(t, http.StatusForbidden, w.Code, path)
 				require.Empty(t, w.Result().Cookies(), path)
 			})
-			require.Empty(t, h.api.called(), "nothing is asked of the API")
+			require.Empty(t, h.api.called(), "the API is not called")
 		})
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/docs/reference"
 	"billhook/docs/runbooks"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/serve"
 )
 
@@ -85,11 +85,11 @@ func (p *Pages) shapedRoutes(r chi.Router) {
 		return book, err
 	})
 	p.page(r, "/reasons/{reason}", "reason.html", func(v *visit) (_ any, err error) {
-		entry, found := deadletters.EntryOf(v.param("reason"))
-		if !found {
+		code := explained{Code: v.param("reason")}
+		if code.Entries = reference.Entries(code.Code); code.Entries == nil {
 			err = errNoPage
 		}
-		return entry, err
+		return code, err
 	})
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
@@ -97,6 +97,12 @@ func (p *Pages) shapedRoutes(r chi.Router) {
 		http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // a page of this site
 	})
 	r.Get("/journal/balances.csv", p.balancesCSV)
+}
+
+// explained is a code with all that it means.
+type explained struct {
+	Code    string
+	Entries []reference.Entry
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -20,11 +20,11 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"billhook/docs/reference"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
-	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -140,6 +140,7 @@ var templates = func() map[string]func() *template.Template {
 var functions = template.FuncMap{
 	"static": static, "entry": entry, "when": when, "marked": marked, "number": number, "href": href, "of": of,
 	"params": with, "tone": tone,
+	"known":     func(code any) bool { return reference.Entries(fmt.Sprint(code)) != nil },
 	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
 	"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
@@ -164,10 +165,10 @@ func when(t time.Time) string {
 
 var (
 	stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
-	codes  = regexp.MustCompile(`\b[a-z][a-z0-9]*(_[a-z0-9]+)+\b`)
+	codes  = regexp.MustCompile(`\b([a-z][a-z0-9]*(_[a-z0-9]+)+|[A-Z]\w*[A-Z_]\w*)\b`)
 )
 
-// marked is a text with its times, and with its reasons as links to what they mean.
+// marked is a text with its times, and with its codes that no other word is like as links to what they mean.
 func marked(text string) template.HTML {
 	escaped := stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string {
 		at, err := time.Parse(time.RFC3339, stamp)
@@ -176,18 +177,13 @@ func marked(text string) template.HTML {
 		}
 		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
 	})
-	linked := reason(escaped) // which alone may be one word
-	if linked == escaped {
-		linked = codes.ReplaceAllStringFunc(escaped, reason)
-	}
+	linked := codes.ReplaceAllStringFunc(escaped, func(code string) string {
+		if reference.Entries(code) == nil {
+			return code
+		}
+		return `<a href="` + console.Codes + code + `">` + code + `</a>`
+	})
 	return template.HTML(linked) //nolint:gosec // it is escaped
-}
-
-func reason(code string) string {
-	if _, known := deadletters.EntryOf(code); !known {
-		return code
-	}
-	return `<a href="/ops/reasons/` + code + `">` + code + `</a>`
 }
 
 func number(n any) string { return grouped(fmt.Sprint(n)) }

@@ -45,7 +45,7 @@ type shop struct {
 	store   store.Store
 	catalog *catalog.Catalog
 	who     string
-	// names are what stands for an id, such as {letter}, in addresses and in what pages say.
+	// names are ids by their names, such as {letter}, in addresses and in what pages say.
 	names map[string]string
 }
 
@@ -111,6 +111,7 @@ func (s *shop) does(t *testing.T, steps ...step) (page string) {
 		}
 		page = answer.Body.String()
 		require.Equal(t, want, answer.Code, "%s: %s", one.Asks, page)
+		requireExplained(t, one.Asks, page)
 		for _, part := range one.Says {
 			if text, absent := strings.CutPrefix(named(part), "!"); absent {
 				require.NotContains(t, page, text, one.Asks)

@@ -126,7 +126,7 @@ func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Cha
 		case to == Rejected && op.Progress != Waiting:
 			return fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
 		case to == Rejected && audit.SamePerson(by.Who.String(), op.Who):
-			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
+			return fmt.Errorf("%w: somebody else rejects it; the person who requested it cancels it", ErrRefused)
 		}
 		op.Progress, op.FinishedAt = to, o.Now().UTC().Truncate(time.Microsecond)
 		op.EndedBy, op.EndedWhy = by.Who.String(), by.Why

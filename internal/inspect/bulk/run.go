@@ -33,7 +33,7 @@ const (
 var (
 	// ErrUnknown: there is no such operation or item.
 	ErrUnknown = console.Refuse(console.Absent, "unknown", "There is nothing of that id.")
-	// ErrRefused is wrapped by a refusal of what was asked; the text says why.
+	// ErrRefused is wrapped by a refusal of what was requested; the text says why.
 	ErrRefused = console.Refuse(console.Refused, "refused", "")
 	// ErrChanged: other items match than those that somebody has seen.
 	ErrChanged = console.Refuse(console.Conflict, "changed", "")

@@ -1,9 +1,6 @@
 package deadletters
 
-import (
-	"regexp"
-	"strings"
-)
+import "strings"
 
 // table has the causes by who can mend them. Below what to do about them stand reasons, or what begins them,
 // with what happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
@@ -179,20 +176,21 @@ Replay the other one first: billhook refunds show <payment> names it.
 	refund_under_way: Another refund of the payment has no known outcome
 Give the money back or make a new order, then discard it.
 	paid_after_cancelled: The money came after the order was cancelled
-See that reason. It stands in the detail.
+See that reason. It is in the detail.
 	attempts_exhausted: It used up its attempts; the reason is that of the last failure`,
 }
 
-// cause says of the reasons that begin with its name what happened, who can mend it, and what to do.
-type cause struct{ name, what, fault, do string }
+// Cause says of the reasons that begin with its name what happened, who can mend it, and what to do.
+type Cause struct{ Name, What, Fault, Do string }
 
-func causes() (all []cause) {
+// Causes are those of all reasons.
+func Causes() (all []Cause) {
 	for fault, text := range table {
 		do := ""
 		for line := range strings.SplitSeq(text, "\n") {
 			if reason, below := strings.CutPrefix(line, "\t"); below {
 				name, what, _ := strings.Cut(reason, ": ")
-				all = append(all, cause{name, what, fault, do})
+				all = append(all, Cause{name, what, fault, do})
 			} else {
 				do = line
 			}
@@ -201,37 +199,19 @@ func causes() (all []cause) {
 	return all
 }
 
-// causeOf finds the longest beginning of a reason that is known; empty where none is.
-func causeOf(reason string) (found cause) {
-	for _, known := range causes() {
-		if strings.HasPrefix(reason, known.name) && len(known.name) > len(found.name) {
+// CauseOf finds the longest beginning of a reason that is known; empty where none is.
+func CauseOf(reason string) (found Cause) {
+	for _, known := range Causes() {
+		if strings.HasPrefix(reason, known.Name) && len(known.Name) > len(found.Name) {
 			found = known
 		}
 	}
 	return found
 }
 
-// Entry is that of a reason on the page of reasons, such as order_not_seen or callee_failed_503.
-type Entry struct{ Reason, What, Fault, Do string }
-
-var code = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-
-// EntryOf returns the entry of a reason, and reports whether it has one.
-func EntryOf(reason string) (Entry, bool) {
-	if !code.MatchString(reason) {
-		return Entry{}, false
-	}
-	known := causeOf(reason)
-	if known.name != reason && !strings.HasSuffix(known.name, "_") {
-		return Entry{}, false
-	}
-	said := strings.NewReplacer("%s", "the called service", "%c", strings.TrimPrefix(reason, known.name))
-	return Entry{reason, said.Replace(known.what), known.fault, known.do}, true
-}
-
 func (k Kept) cause() (what, do string) {
-	known := causeOf(k.Reason)
-	if known.name == "" {
+	known := CauseOf(k.Reason)
+	if known.Name == "" {
 		return "It could not be handled: " + k.Reason,
 			"Look at its payload and its event; mend the cause, then replay it."
 	}
@@ -239,6 +219,6 @@ func (k Kept) cause() (what, do string) {
 	if k.Target != "" {
 		target = "The " + strings.TrimSuffix(strings.ReplaceAll(k.Target, "-", " "), " service") + " service"
 	}
-	said := strings.NewReplacer("%s", target, "%c", strings.TrimPrefix(k.Reason, known.name))
-	return said.Replace(known.what), known.do
+	said := strings.NewReplacer("%s", target, "%c", strings.TrimPrefix(k.Reason, known.Name))
+	return said.Replace(known.What), known.Do
 }

@@ -19,15 +19,15 @@ type Where string
 
 // The places; String of a Spot says what each is.
 const (
-	PlaceBroker          Where = "broker"
-	PlaceLease           Where = "lease"
-	PlaceDelayed         Where = "delayed"
-	PlaceOutbox          Where = "outbox"
-	PlaceDeadLetterTopic Where = "dead_letter_topic"
-	PlaceDeadLetter      Where = "dead_letter"
-	PlaceApproval        Where = "approval"
-	PlaceReplay          Where = "replay"
-	PlacePaused          Where = "paused"
+	PlaceBroker          Where = "broker"            // the broker delivers it again
+	PlaceLease           Where = "lease"             // a worker has it
+	PlaceDelayed         Where = "delayed"           // it is kept until it is due
+	PlaceOutbox          Where = "outbox"            // it is published within seconds
+	PlaceDeadLetterTopic Where = "dead_letter_topic" // its dead letter is on its way to the store
+	PlaceDeadLetter      Where = "dead_letter"       // a person deals with it
+	PlaceApproval        Where = "approval"          // a second person approves what is done with it
+	PlaceReplay          Where = "replay"            // its replay has not ended yet
+	PlacePaused          Where = "paused"            // a person has paused its queue
 )
 
 // Spot is one place that an event waits in.
@@ -177,13 +177,13 @@ type EmissionState string
 
 // The states of an emission. Nothing is recorded of one that is only published.
 const (
-	EmissionWaiting      EmissionState = "waiting_in_outbox"
-	EmissionDelayed      EmissionState = "delayed"
-	EmissionPublished    EmissionState = "published"
-	EmissionProcessing   EmissionState = "processing"
-	EmissionFailed       EmissionState = "failed" // it is tried again
-	EmissionProcessed    EmissionState = "processed"
-	EmissionDeadLettered EmissionState = "dead_lettered"
+	EmissionWaiting      EmissionState = "waiting_in_outbox" // it is published within seconds
+	EmissionDelayed      EmissionState = "delayed"           // it is kept until it is due
+	EmissionPublished    EmissionState = "published"         // its queue has not recorded it yet
+	EmissionProcessing   EmissionState = "processing"        // a worker has it
+	EmissionFailed       EmissionState = "failed"            // it is tried again
+	EmissionProcessed    EmissionState = "processed"         // its effect took place, or it needs none
+	EmissionDeadLettered EmissionState = "dead_lettered"     // it waits for a person
 )
 
 var emissionStates = map[dedupe.Status]EmissionState{

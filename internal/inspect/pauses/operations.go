@@ -41,7 +41,7 @@ func (s PauseState) Notes() []string {
 	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
 }
 
-// Failure says that the queue's subscription does not do what was asked for.
+// Failure says that the queue's subscription does not do what was requested.
 func (s PauseState) Failure() string {
 	if s.Settled() {
 		return ""

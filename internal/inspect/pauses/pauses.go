@@ -1,5 +1,5 @@
-// Package pauses pauses queues and resumes them for people, and shows how each stands. It refuses to report
-// what was asked: it reads the subscription afterwards.
+// Package pauses pauses queues and resumes them for people, and shows the state of each. It refuses to
+// report what was requested: it reads the subscription afterwards.
 package pauses
 
 import (
@@ -162,8 +162,8 @@ func (o *Operator) settle(ctx context.Context, q catalog.Queue) (PauseState, err
 	return found, nil
 }
 
-// view reads the subscription. The problem is empty where it could be read, or where this worker has no way
-// to.
+// view reads the subscription. The problem is empty where it could be read, or where this worker cannot
+// read any.
 func (o *Operator) view(ctx context.Context, q catalog.Queue) (standing pause.Standing, problem string) {
 	if o.Viewer == nil {
 		return pause.Unknown, ""

@@ -86,7 +86,7 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	require.Equal(t, pauses.PauseState{
 		Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true,
 	}, found, "who paused it first is kept")
-	b.stands = pause.Undone // by somebody past Billhook
+	b.stands = pause.Undone // by somebody, without Billhook
 	require.False(t, filetest.Must(k.Look(t.Context(), orders))(t).Settled())
 	found = filetest.Must(k.Set(t.Context(), orders, true, by("terraform has undone it")))(t)
 	require.Equal(t, []bool{true, false}, []bool{found.Settled(), found.Changed}, "it is mended by asking again")
@@ -117,7 +117,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 	}
 }
 
-// What becomes of a change is what the subscription does afterwards, and not what was asked.
+// What becomes of a change is what the subscription does afterwards, and not what was requested.
 func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 	t.Parallel()
 	refused := func() error { return errors.New("PermissionDenied") }
@@ -170,8 +170,8 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 }
 
 // The model: commands of several people, one beginning within another's change of the subscription, kills
-// between the steps, refusals of the broker, and others who change the subscription past Billhook. A
-// command that ends undisturbed leaves record and subscription at one, as it was asked; the audit has an
+// between the steps, refusals of the broker, and others who change the subscription without Billhook. A
+// command that ends undisturbed leaves record and subscription at one, as it was requested; the audit has an
 // entry for each change of the record.
 func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 	t.Parallel()

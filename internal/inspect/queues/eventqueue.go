@@ -235,7 +235,7 @@ func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup
 	begun := a.Now().UTC()
 	var after store.Cursor
 	if at, id, found := strings.Cut(in.Page, "~"); found {
-		micros, _ := strconv.ParseInt(at, 10, 64) // whatever it is, the page begins somewhere, and grants nothing
+		micros, _ := strconv.ParseInt(at, 10, 64) // of any other text the page begins anywhere
 		after = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
 	}
 	var cleaned CleanedDays

@@ -40,7 +40,7 @@ func (q Queue) Alerts() bool {
 	return q.State.Compare(IsPaused) < 0
 }
 
-// Runbook says more about what to do, where it stands in a state that needs somebody; else it is empty.
+// Runbook is the page about a state that needs somebody; of any other state it is empty.
 func (q Queue) Runbook() string {
 	book := map[QueueState]string{
 		PauseFailed: "waiting.md#pause-undone", Alerting: "dead-letters.md", BreakerOpen: "push-failures.md",

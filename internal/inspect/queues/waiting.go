@@ -115,7 +115,7 @@ type InBroker struct {
 	OldestSeconds console.Seconds `json:"oldest_seconds"`
 }
 
-// Elsewhere is what waits and may have no record: it stands in no line of the job log.
+// Elsewhere is what waits and may have no record: no line of the job log has it.
 type Elsewhere struct {
 	Waiting
 	// InBroker has the queues of which messages are in the broker; Unknown those that run and were not counted.

@@ -38,7 +38,7 @@ type Activity struct {
 	// Balances are the accounts that points of the customer are or were on, and Moves what their events moved.
 	Balances []ActivityBalance `json:"balances" show:"Points"`
 	Moves    []ActivityMove    `json:"moves" show:"What their events moved"`
-	// Events are those that name the customer, whatever their ordering key, the newest first.
+	// Events are those that name the customer, under any ordering key, the newest first.
 	Events      []events.Line     `json:"events" show:"Events"`
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	// Orders are those of the shop, of the users that the customer is or was. Refunds are of these orders'

@@ -1,4 +1,4 @@
-// Package search shows what an id leads to, of whatever kind, and all that has come of one customer. It finds
+// Package search shows what an id of any kind leads to, and all that has come of one customer. It finds
 // both by keys and indexes, and changes nothing.
 package search
 
@@ -70,7 +70,7 @@ type Found struct {
 	Label  string `json:"label" show:"State"`
 	Queue  string `json:"queue,omitempty" show:"Queue,less"`
 	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
-	// How it was found, the first way where there are several.
+	// How it was found first.
 	How  string `json:"how" show:"Found by,less"`
 	Path string `json:"path" show:"Shown by,address"`
 }
@@ -134,20 +134,19 @@ func pasted(text string) (string, error) {
 	id := strings.TrimFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r)
 	})
-	code, detail := "", ""
 	switch {
 	case id == "":
-		code, detail = "search_empty", "Say q= with an id of any kind."
+		return "", console.Refuse(console.Malformed, "search_empty", "Say q= with an id of any kind.")
 	case len(id) > maxSearched:
-		code, detail = "search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched)
+		return "", console.Refuse(console.Malformed, "search_too_long",
+			fmt.Sprintf("No id is longer than %d bytes.", maxSearched))
 	case !utf8.ValidString(id) || audit.Escape(id) != id:
-		code, detail = "search_invalid", "No id has a control character."
+		return "", console.Refuse(console.Malformed, "search_invalid", "No id has a control character.")
 	case strings.ContainsFunc(id, unicode.IsSpace):
-		code, detail = "search_invalid", "Search for one id at a time: no id has a space in it."
-	default:
-		return id, nil
+		return "", console.Refuse(console.Malformed, "search_invalid",
+			"Search for one id at a time: no id has a space in it.")
 	}
-	return "", console.Refuse(console.Malformed, code, detail)
+	return id, nil
 }
 
 // Notes say that nothing was found.

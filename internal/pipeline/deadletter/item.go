@@ -22,7 +22,7 @@ type State string
 const (
 	Open      State = "open"      // it waits for a person
 	Replayed  State = "replayed"  // its replay has not ended yet
-	Processed State = "processed" // its replay has ended, as Item.Outcome says, and not in another death
+	Processed State = "processed" // its replay has ended, as its outcome says, and not in another death
 	Corrected State = "corrected" // a message with another payload replaces it for good
 	Discarded State = "discarded" // a person has decided that it is not needed
 	Completed State = "completed" // a person has done by hand what the message was for
@@ -104,9 +104,9 @@ type Kind string
 
 // The kinds.
 const (
-	Replay   Kind = "replay"
-	Discard  Kind = "discard"
-	Complete Kind = "complete"
+	Replay   Kind = "replay"   // the message is published again
+	Discard  Kind = "discard"  // the message is not needed
+	Complete Kind = "complete" // what the message was for is done by hand
 )
 
 var stateAfter = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}

@@ -47,9 +47,6 @@ type Alarm interface {
 	At(ctx context.Context, at time.Time) error
 }
 
-// Timer returns a channel that is sent to when a time has passed, and a function that ends the wait.
-type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
-
 // Config is what a Service is made of. Every field but Rates is required.
 type Config struct {
 	dedupe.Once                   // of the event's records
@@ -62,7 +59,7 @@ type Config struct {
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Rates         *rates.Recorder // nil: deliveries are not counted
-	Timer         Timer
+	Timer         handler.Timer
 	Dice          func() float64 // random in [0,1), for the jitter of a backoff
 }
 

@@ -125,7 +125,7 @@ type setup struct {
 	// leased, if set, is run for order.paid instead, under a lease.
 	leased *handler.Leased
 	log    slog.Handler
-	timer  push.Timer
+	timer  handler.Timer
 	// many: the leased handler of a bench calls many places.
 	many bool
 	// live: the rig's clock is that of its test's bubble. Else time passes when the service waits.
@@ -161,7 +161,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	if with.queue != nil {
 		with.queue(&r.queue)
 	}
-	clock, timer := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }, push.Timer(r.passing)
+	clock, timer := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }, handler.Timer(r.passing)
 	if with.live {
 		clock, timer = func() time.Time { return time.Now().UTC() }, realTimer
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"billhook/internal/pipeline/handler"
 )
 
 // A broker has at most some 1,000 pushes of one subscription under way (its documentation of push).
@@ -15,7 +17,7 @@ const (
 
 // waits ends every wait of a service when it begins to drain.
 type waits struct {
-	timer Timer
+	timer handler.Timer
 	ended context.Context
 	drain context.CancelFunc
 }

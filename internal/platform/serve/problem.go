@@ -21,7 +21,7 @@ type Problem struct {
 	Status int    `json:"status"`
 	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
-	// Code is the last part of Type, for programs.
+	// Code is the last part of Type, for programs. Type is an address where the service has pages.
 	Code       string          `json:"code"`
 	Violations []pii.Violation `json:"violations,omitempty"`
 
@@ -42,6 +42,12 @@ func Refuse(status int, code, detail string) *Problem {
 // After returns the problem with a Retry-After of so many seconds.
 func (p Problem) After(seconds int) *Problem {
 	p.RetryAfter = seconds
+	return &p
+}
+
+// Below returns the problem with its type an address: that of the code's page, below that of all.
+func (p Problem) Below(pages string) *Problem {
+	p.Type = pages + p.Code
 	return &p
 }
 

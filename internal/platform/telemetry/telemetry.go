@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -208,8 +209,8 @@ func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 				attr.Key = "message"
 			case slog.LevelKey:
 				attr.Key = "severity"
-				if level, ok := attr.Value.Any().(slog.Level); ok && level == slog.LevelWarn {
-					attr.Value = slog.StringValue("WARNING")
+				if level, ok := attr.Value.Any().(slog.Level); ok { // a text is written faster than a level
+					attr.Value = slog.StringValue(strings.Replace(level.String(), "WARN", "WARNING", 1))
 				}
 			}
 			return attr

@@ -60,7 +60,7 @@ locals {
       }
       books-untrue = {
         runbook    = "books.md#books-untrue", severity = "CRITICAL"
-        about      = "A verification of the books has found what was changed, taken out or put in past Billhook. Each finding is logged once in each verification."
+        about      = "A verification of the books has found what another program than Billhook has changed, taken out or put in. Each finding is logged once in each verification."
         conditions = [merge(local.counted, { name = "the books do not verify", filter = local.logged["books-untrue"], threshold = 0, period = "600s", by = ["metric.label.kind"] })]
       }
       orphans = {
@@ -70,7 +70,7 @@ locals {
       }
       pause-undone = {
         runbook    = "waiting.md#pause-undone", severity = "CRITICAL"
-        about      = "A queue is paused, and its messages are pushed all the same: somebody has given its subscription the endpoint past Billhook."
+        about      = "A queue is paused, and its messages are pushed all the same: somebody has set the endpoint of its subscription in Google Cloud."
         conditions = [merge(local.counted, { name = "a pause was undone", filter = local.logged["pauses-undone"], threshold = 0, period = "300s", by = ["metric.label.queue"] })]
       }
       # Only what was deleted is measured: that nothing is due for days says nothing.

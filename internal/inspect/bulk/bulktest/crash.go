@@ -89,7 +89,7 @@ func (w *world) ends(t *rapid.T) {
 	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Processed)
 }
 
-// correct closes an item, as the commit of an effect does, whatever has happened to it.
+// correct closes an item, as the commit of an effect does, in any state of the item.
 func (w *world) correct(t *rapid.T) {
 	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
 	w.corrected[id] = true

@@ -103,7 +103,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
 		what := "services, jobs and secrets"
-		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: say --region"}}
+		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: set --region"}}
 		return found
 	}
 	questions := []question{(*look).webhook, (*look).ops}

@@ -1,6 +1,6 @@
 // Package routing owns routing keys, which are words joined by dots, and the patterns that are bound to them:
-// * matches one word, # any number. It writes the Pub/Sub filter of a list of patterns, and does not know which
-// queue is bound to what.
+// * matches one word, # any number. It writes the Pub/Sub filter of a list of patterns, and does not know
+// which queue is bound to what.
 package routing
 
 import (

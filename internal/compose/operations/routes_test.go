@@ -198,8 +198,8 @@ func TestEveryChangeNeedsAReasonWithoutPersonalData(t *testing.T) {
 		}
 		for why, says := range map[string]string{
 			"": "needs a reason", " \t ": "needs a reason",
-			"repaired\u202e": "not seen", "repaired\x1b[2J": "not seen", "repaired\u009b": "not seen",
-			"two\nlines":                    "not seen",
+			"repaired\u202e": "invisible", "repaired\x1b[2J": "not seen", "repaired\u009b": "not seen",
+			"two\nlines":                    "invisible",
 			"requested by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)",
 			"call +49 30 901820":      "(phone)",
 			strings.Repeat("w", 1001): "longer than 1000 bytes",

@@ -35,28 +35,55 @@ import (
 	"billhook/internal/platform/store"
 )
 
-type asked struct {
+type recorder struct {
 	store.Store
 	mu      sync.Mutex
 	queries []store.Query
 }
 
-func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
+func (s *recorder) Get(context.Context, store.Key) (store.Document, error) {
 	return store.Document{}, store.ErrNotFound
 }
 
-func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
+func (s *recorder) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries = append(s.queries, q)
 	return store.Page{}, nil
 }
 
-// newestAsked are the queries of lists, newest first, with each combination of their filters, where these
+// filtersOf are the filters of each list, by its path, and a value of each.
+var filtersOf = map[string]url.Values{
+	"/v1/ops/dead-letters": {
+		"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"},
+		"state": {"all"},
+	},
+	"/v1/ops/dead-letters/reasons": {
+		"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"},
+	},
+	"/v1/ops/events": {
+		"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"},
+		"key": {"k"}, "since": {"2s"},
+	},
+	"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
+	"/v1/ops/operations":           {"progress": {"running"}},
+	"/v1/ops/audit":                {"kind": {bulk.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
+	"/v1/ops/refunds":              {"state": {"under_way"}},
+	"/v1/ops/endpoints":            {"state": {"disabled"}},
+	"/v1/ops/search?q=id":          {"tenant": {"t"}},
+	"/v1/ops/journal/entries":      {"account": {"cash"}},
+	"/v1/ops/endpoints/":           {"tenant": {"t"}},
+	"/v1/ops/customers/c/activity": {"tenant": {"t"}},
+	"/api/v1/events/dead-letter":   {},
+	"/api/v1/events/stats":         {},
+	"/v1/ops/queues/orders":        {},
+}
+
+// newestQueries are the queries of lists, newest first, with each combination of their filters, where these
 // handlers run.
-func newestAsked(t *testing.T, handlers ...string) []store.Query {
+func newestQueries(t *testing.T, handlers ...string) []store.Query {
 	t.Helper()
-	db, router := &asked{}, chi.NewRouter()
+	db, router := &recorder{}, chi.NewRouter()
 	running := catalog.Queue{ID: "orders", Enabled: true, Handlers: map[string]catalog.Handler{}}
 	for _, name := range handlers {
 		running.Handlers[name] = catalog.Handler{Name: name}
@@ -78,31 +105,7 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)
 	server.Scripts(router, operations.Scripts(apps))
-	for path, filters := range map[string]url.Values{
-		"/v1/ops/dead-letters": {
-			"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"},
-			"state": {"all"},
-		},
-		"/v1/ops/dead-letters/reasons": {
-			"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"},
-		},
-		"/v1/ops/events": {
-			"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"},
-			"key": {"k"}, "since": {"2s"},
-		},
-		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
-		"/v1/ops/operations":           {"progress": {"running"}},
-		"/v1/ops/audit":                {"kind": {bulk.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
-		"/v1/ops/refunds":              {"state": {"under_way"}},
-		"/v1/ops/endpoints":            {"state": {"disabled"}},
-		"/v1/ops/search?q=id":          {"tenant": {"t"}},
-		"/v1/ops/journal/entries":      {"account": {"cash"}},
-		"/v1/ops/endpoints/":           {"tenant": {"t"}},
-		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
-		"/api/v1/events/dead-letter":   {},
-		"/api/v1/events/stats":         {},
-		"/v1/ops/queues/orders":        {},
-	} {
+	for path, filters := range filtersOf {
 		names := slices.Sorted(maps.Keys(filters))
 		for some := range 1 << len(names) {
 			query := url.Values{}
@@ -137,7 +140,7 @@ func newestAsked(t *testing.T, handlers ...string) []store.Query {
 }
 
 // holding is the same where there is an account.
-type holding struct{ *asked }
+type holding struct{ *recorder }
 
 func (holding) Get(context.Context, store.Key) (store.Document, error) {
 	return store.Document{Version: 1}, nil
@@ -148,7 +151,7 @@ func searched(t *testing.T) map[string][]string {
 	t.Helper()
 	compared, keyed := map[string][]string{}, false
 	for _, tenant := range []string{"", "acme"} {
-		db := &asked{}
+		db := &recorder{}
 		find := search.Reads{
 			Reads: events.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now},
 		}.Operations()[0]
@@ -213,7 +216,8 @@ func merges(indexes []index, q store.Query) bool {
 
 func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
 	t.Parallel()
-	queries, all := newestAsked(t, payments.RefundHandler, endpoints.Handler, catalog.JournalPost), composites(t)
+	queries := newestQueries(t, payments.RefundHandler, endpoints.Handler, catalog.JournalPost)
+	all := composites(t)
 	alone := map[string]bool{}
 	for _, q := range queries {
 		if len(q.Equal) == 0 {
@@ -242,7 +246,7 @@ func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
 		require.Regexp(t, collection+` += "`+app+`"`, local(t, "firestore.tf", "of_app"))
 		all = slices.DeleteFunc(all, func(x index) bool { return x.collection == collection })
 	}
-	for _, q := range newestAsked(t) {
+	for _, q := range newestQueries(t) {
 		require.True(t, len(q.Equal) == 0 || answers(all, q), "%s %v", q.Collection, q.Equal)
 	}
 }

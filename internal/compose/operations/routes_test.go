@@ -198,7 +198,7 @@ func TestEveryChangeNeedsAReasonWithoutPersonalData(t *testing.T) {
 		}
 		for why, says := range map[string]string{
 			"": "needs a reason", " \t ": "needs a reason",
-			"repaired\u202e": "invisible", "repaired\x1b[2J": "not seen", "repaired\u009b": "not seen",
+			"repaired\u202e": "invisible", "repaired\x1b[2J": "invisible", "repaired\u009b": "invisible",
 			"two\nlines":                    "invisible",
 			"requested by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)",
 			"call +49 30 901820":      "(phone)",

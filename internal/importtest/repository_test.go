@@ -162,14 +162,15 @@ var dialect = map[string]string{
 	"keeper": "what it stores", "let ask": "requested", "goes no further": "is cancelled", "knock": "call",
 	"course": "outcome, or nothing", "graveyard": "dead letters", "doorbell": "alarm", "doorway": "ingest",
 	"untold": "not reported", "heard of": "known", "this letter": "this dead letter",
-	"a turn": "the ordering check",
+	"a turn": "the ordering check", "told": "notified, or reported", "tells": "says, or notifies",
+	"tell of": "report", "news": "an event, or a notification", "heard": "known, or received",
+	"stranger": "an unknown sender, or somebody without access", "strangers": "unknown senders",
 }
 
 // onPages are for pages alone: code has some of them in other senses, too.
 var onPages = map[string]string{
-	"told": "notified", "tells": "says, or notifies", "tell of": "report", "news": "an event, or a notification",
 	"the letter": "the dead letter", "its turn": "the ordering check", "in turn": "the ordering check",
-	"stranger": "an unknown sender, or somebody without access", "hear of": "notice",
+	"hear of": "notice",
 }
 
 var (

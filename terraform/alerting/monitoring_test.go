@@ -103,7 +103,7 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 	return pages
 }
 
-// met tells for each group and minute whether the condition is met.
+// met says for each group and minute whether the condition is met.
 func (c condition) met(t *testing.T, w *world) map[string][]bool {
 	t.Helper()
 	duration := minutesOf(t, c.Duration)

@@ -14,7 +14,7 @@ import (
 const broken = 2*day + 9*hour
 
 // outages are what must be reported, by which policies, and within how many minutes. Those beside it may
-// tell of the same outage; any other page is one too many.
+// report the same outage; any other page is one too many.
 var outages = []struct {
 	name     string
 	visitors shop
@@ -141,7 +141,7 @@ var outages = []struct {
 }
 
 // A queue that is off and kept stands in no series of a queue that runs.
-func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
+func TestTheBacklogOfAKeptQueueIsReportedBeforeItIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 30*day, 1)
 	w.runs(quiet)
@@ -228,12 +228,12 @@ func (w *world) unscheduled(from, to int) {
 }
 
 // No page of an outage opens twice for one cause. An alert that no outage of these rings might never ring.
-func TestEachPolicyTellsItsOutageInTimeAndOnce(t *testing.T) {
+func TestEachPolicyReportsItsOutageInTimeAndOnce(t *testing.T) {
 	t.Parallel()
-	var tells []string
+	var reported []string
 	for _, outage := range outages {
 		want := strings.Fields(outage.pages)
-		tells = append(tells, want...)
+		reported = append(reported, want...)
 		t.Run(outage.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 4*day, 3)
@@ -256,6 +256,6 @@ func TestEachPolicyTellsItsOutageInTimeAndOnce(t *testing.T) {
 			}
 		})
 	}
-	slices.Sort(tells)
-	require.Equal(t, slices.Sorted(maps.Keys(policies(t))), slices.Compact(tells))
+	slices.Sort(reported)
+	require.Equal(t, slices.Sorted(maps.Keys(policies(t))), slices.Compact(reported))
 }

@@ -151,7 +151,7 @@ func TestAJobThatSomebodyHasPausedIsResumed(t *testing.T) {
 	i.settled()
 }
 
-func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
+func TestAFailedUpdateIsReportedByEveryPlanUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults[image("webhook", 'b')] = "no memory" })

@@ -77,7 +77,7 @@ func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllStr
 
 var failure = regexp.MustCompile(`^(REFUSED|RUN FAILED|LOST)`)
 
-// failures are the lines of what happened that tell of a refusal or a loss.
+// failures are the lines of what happened that report a refusal or a loss.
 func failures(happened []string) []string {
 	return slices.DeleteFunc(slices.Clone(happened), func(line string) bool {
 		return !failure.MatchString(line)

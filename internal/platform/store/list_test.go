@@ -107,7 +107,7 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 					at, _ := doc.Fields["at"].(time.Time)
 					query.After = store.Cursor{At: at, ID: doc.Key.ID}
 				}
-				last = len(page.Documents) < limit // as lists by time tell that there is no next page
+				last = len(page.Documents) < limit // as lists by time show that there is no next page
 				if newest == nil {
 					query.After = page.Next
 					last = last || page.Next.IsZero()

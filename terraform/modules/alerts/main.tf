@@ -38,7 +38,7 @@ locals {
   # incident stays open for days, and the next one is not reported. Cloud Monitoring takes a word on missing
   # data where a condition lasts for a minute.
   counted = merge(local.measured, { align = "ALIGN_DELTA", reduce = "REDUCE_SUM", duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE" })
-  # A silence: no news is the same as no event.
+  # A silence: no point of the metric is the same as no event.
   silent = merge(local.counted, { comparison = "COMPARISON_LT", threshold = 0.5, missing = "EVALUATION_MISSING_DATA_ACTIVE" })
 
   # A filter has at most 2048 characters, which hold so many names of queues, and a policy six conditions.

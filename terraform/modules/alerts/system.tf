@@ -105,7 +105,7 @@ locals {
         )
       } if local.burn_rate * (1 - local.at.objective) < local.at.ingest_error_share
     },
-    # Each sender by itself, in its own rhythm: a talkative one would hide another's silence. A silence is news only where the
+    # Each sender by itself, in its own rhythm: a talkative one would hide another's silence. A silence is reported only where the
     # hours before it had half of what is usual, or any.
     {
       for source, rhythm in local.rhythms : "webhooks-stopped/${source}" => {
@@ -118,7 +118,7 @@ locals {
       }
     },
     # A secret that was changed on one side, or an address that is gone: the sender tries for some hours, and then gives
-    # the events up. Strangers come too, so that a share is needed of a sender's, and a few of any.
+    # the events up. Scanners send requests, too: a sender's must be a share of its own, and all together more than a few.
     {
       for source, webhooks in local.of : "webhooks-refused/${source}" => {
         runbook = "webhooks.md#webhooks-are-refused", severity = source == "unknown" ? "WARNING" : "ERROR", combiner = "AND"

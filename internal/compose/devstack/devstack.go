@@ -65,7 +65,7 @@ type Config struct {
 	// Drain bounds Close's wait for requests in flight; 0: five seconds.
 	Drain     time.Duration
 	StorePath string
-	// BrokerPath is the file that keeps the embedded broker's messages; empty: they end with it.
+	// BrokerPath is the file that keeps the embedded broker's messages; empty: they are lost when it ends.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
@@ -236,7 +236,7 @@ func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
 // Unwrap is the reason; see serve.Listen.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// listen opens a port on loopback until Close. of is that of a PortError; empty: none.
+// listen opens a port on loopback until Close. of names it in a PortError; empty: there is none.
 func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
 	switch {

@@ -22,7 +22,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// readable has, by collection, the check that a document of a list can be read. The books verify theirs.
+// readable has, by collection, the check that a document of a list can be read. The books check their own.
 var readable = map[string]func(store.Document) error{
 	audit.Collection: func(doc store.Document) error {
 		if audit.IsEntry(doc.Key.ID) {

@@ -63,8 +63,8 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers people who are not admitted. Without a session they are sent to the form. A link from
-// another site brings no cookie, so a page loads the address again, as its own.
+// refuse answers people who are not admitted. Without a session they are sent to the form. A browser that
+// follows a link from another site sends no cookie, so a page of ours loads the address again.
 func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Problem) {
 	v, looks := p.visit(w, r), r.Method == http.MethodGet || r.Method == http.MethodHead
 	mode, dest := r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")

@@ -88,7 +88,7 @@ func (f Found) path() string {
 	if f.Kind == KindEvent && f.Queue != "" {
 		query.Set("queue", f.Queue)
 	}
-	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // their ids are unique in all tenants
+	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // ids unique in all tenants
 	if f.Tenant != "" && !slices.Contains(ofAll, f.Kind) {
 		query.Set("tenant", f.Tenant)
 	}

@@ -200,7 +200,7 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 // Column is a member of an answer that is shown to people.
 type Column struct {
 	Label, Name string
-	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
+	// Less: a table leaves it out first if there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
 	// ID: its values are generated, and the beginning of one finds it. Code: they are codes, such as states and
 	// reasons, which docs/reference/reasons.md explains.

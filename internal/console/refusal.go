@@ -30,7 +30,7 @@ type Refusal struct {
 	// Of is the error, or one that it wraps; nil: the refusal itself is the error.
 	Of   error
 	Kind Kind
-	// Code is for programs. Detail says what the caller can do; empty: the error's own text without that of Of.
+	// Code is for programs. Detail says what the caller can do; empty: the error's text, without that of Of.
 	Code, Detail string
 }
 

@@ -171,7 +171,7 @@ func (o Operation) known(query url.Values) error {
 	return nil
 }
 
-// body decodes the body. It refuses repeated members, of which another program may read the other one.
+// body decodes the body. It refuses unknown members, and repeated ones: other programs may read the other.
 func (o Operation) body(body []byte, into reflect.Value) error {
 	names := o.names(InBody)
 	if names == nil {
@@ -292,8 +292,8 @@ func (f Field) Check(text string) error {
 	return errors.New(cmp.Or(f.rule(), "another value"))
 }
 
-// Input makes the input of an operation from the texts of a form or a command line; where a value cannot be
-// typed, the text is JSON. The error names the text that is wrong.
+// Input makes the input of an operation from the texts of a form or a command line; the text is JSON if a
+// value cannot be typed. The error names the text that is wrong.
 func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, err error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {

@@ -1,5 +1,5 @@
-// Package service has what the deployed services share: their variables, the catalog of their help, their
-// clients of Google, and their server. It does not know what a service does.
+// Package service has what the deployed services share: their variables, the catalog for their help, their
+// clients for Google's services, and their server. It does not know what a service does.
 package service
 
 import (

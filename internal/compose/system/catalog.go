@@ -43,7 +43,7 @@ type DeclaredContract struct {
 	// ID is, for example, message.v1:order.created:1; for the only contract of a format, the format's name.
 	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
 	Format string `json:"format" show:"Format,less"`
-	// Type is an event type, or a pattern of event types; # is all.
+	// Type is an event type, or a pattern of event types; # matches all.
 	Type    string `json:"type" show:"Event type"`
 	Version int64  `json:"version" show:"Version"`
 }
@@ -130,7 +130,7 @@ type QueueDeclaration struct {
 	Takes      []Taken    `json:"takes" show:"What it takes"`
 	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
 	Emits      []string   `json:"emits" show:"Its handlers publish to"`
-	// Expanded is the queue as `billhook admin catalog print` has it.
+	// Expanded is the queue as `billhook admin catalog print` prints it.
 	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
 }
 

@@ -124,7 +124,7 @@ type ServiceStatus struct {
 type Diagnosis struct {
 	Examination
 
-	// ExaminedAt is zero where nothing was examined; Problem says why.
+	// ExaminedAt is when the deployment was examined; zero: it was not, and Problem says why.
 	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
 	Problem    string    `json:"problem,omitempty"`
 }

@@ -27,8 +27,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Check reports the mistakes of a catalog for which a worker of the pool, or of all pools, refuses it, except
-// those of addresses and secrets.
+// Check reports the mistakes for which a worker of the pool, or of all pools, would refuse the catalog,
+// except mistakes in addresses and secrets.
 func Check(c *catalog.Catalog, pool string) error {
 	unread := struct{ store.Store }{}
 	config := Config{Catalog: c, Targets: uncalled(c), Store: unread, Now: time.Now}
@@ -221,7 +221,7 @@ func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known 
 	case answer.Status == http.StatusNotFound:
 		return nil, false, nil
 	case err != nil && retry.Decide(err).Class.Terminal():
-		// The read was refused, not the order, whose outcome is unknown.
+		// The gateway refused the read, not the order, so the order's outcome is unknown.
 		return nil, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	case err != nil:
 		return nil, false, err

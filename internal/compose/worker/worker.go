@@ -1,5 +1,5 @@
-// Package worker assembles the push worker from the store, the publisher and the clock of the mains. It
-// decides nothing.
+// Package worker assembles the push worker from the store, the publisher and the clock that the mains
+// provide. It decides nothing.
 package worker
 
 import (
@@ -80,7 +80,7 @@ type Config struct {
 	Broker backlog.Counter
 	// Instance names this process in logs and attempts; empty: a random name.
 	Instance string
-	// Subscriptions shows the state of paused queues' subscriptions, and Switch changes it; nil: it cannot.
+	// Subscriptions reads the state of paused queues' subscriptions, and Switch changes it; nil: not possible.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
 	// Doctor compares what is deployed with the catalog; nil: nothing can be compared.

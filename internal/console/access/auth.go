@@ -32,12 +32,12 @@ type Access struct {
 	Tokens []string
 	// Identifier accepts identities too; nil: none.
 	Identifier Identifier
-	// OpenOnLoopback accepts a peer on this machine without a token, where the Host is localhost or a loopback
-	// address. It is for emulators and stand-ins alone.
+	// OpenOnLoopback accepts a peer on this machine without a token if the Host is localhost or a loopback
+	// address. It is only for emulators and stand-ins.
 	OpenOnLoopback bool
 }
 
-// operatorHeader names a person where several share the token or the machine.
+// operatorHeader has a person's name, because several people may share the token or the machine.
 const operatorHeader = "X-Operator"
 
 const maxOperator = 128

@@ -27,7 +27,7 @@ const (
 	maxSession = 512
 )
 
-// The names of the cookie. A browser accepts one that begins with __Host- from its own host alone, over TLS.
+// The names of the cookie. A browser accepts a __Host- cookie only from the host itself, over TLS.
 const (
 	sessionCookie      = "__Host-billhook-ops"
 	sessionCookieLocal = "billhook-ops"
@@ -41,8 +41,8 @@ const (
 // out removes it from the browser. The API accepts no cookie.
 type Sessions struct {
 	Access Access
-	// Local is a random key of this process for sessions on this machine, which prove nothing; nil: nobody
-	// signs in by a name alone.
+	// Local is a random key of this process for sessions on this machine, which prove nothing; nil: a name is
+	// not enough to sign in.
 	Local []byte
 	Log   *slog.Logger
 	Now   func() time.Time

@@ -126,7 +126,7 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 	return in, nil
 }
 
-// Param is a path parameter, unescaped: chi leaves it escaped where the client escaped more than necessary.
+// Param returns a path parameter, unescaped: chi leaves it escaped if the client escaped more than necessary.
 func Param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -242,7 +242,7 @@ func Skip(ctx context.Context, key store.Key) {
 	}
 }
 
-// String is the header's value; empty: nothing was left out.
+// String returns the header's value; empty: nothing was left out.
 func (s *Skipped) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,7 +54,7 @@ type change struct {
 }
 
 // begin records the first request with a key. For a later one it returns the answer, or the *serve.Problem
-// that says why there is none. The change is nil without a key, and for what changes nothing.
+// that says why there is none. The change is nil without a key, and for an operation that changes nothing.
 func (s *Server) begin(
 	ctx context.Context, o console.Operation, in console.Input, key string,
 ) (_ *change, answer string, err error) {

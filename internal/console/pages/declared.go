@@ -63,10 +63,10 @@ func pageOf(o console.Operation) string {
 
 type declaredView struct {
 	Title, Summary, Help string
-	// Answer is the operation's answer, on a form that of Before; Others are the answers of Beside, by name.
+	// Answer is the operation's answer, or on a form that of Before; Others has those of Beside, by name.
 	Answer any
 	Others map[string]any
-	// Noun is what it is about, and ID which one; empty: it is a list.
+	// Noun is the kind of thing that the page is about, and ID the thing's id; empty: it is a list.
 	Noun, ID      string
 	Facts         []cell
 	Notes, More   []string

@@ -89,7 +89,7 @@ func (p *Pages) overview(v *visit) (any, error) {
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
 	}
-	hours, most, err := p.rates(v) // of all queues, whose charts have one scale
+	hours, most, err := p.rates(v) // of all queues: their charts have one scale
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (p *Pages) signsIn(r *http.Request) bool {
 var errNameless = serve.Refuse(http.StatusForbidden, "name_needed",
 	"Say who you are before you change something: sign in with your name, go back, and send it again.")
 
-// named refuses changes by people without a name, where they can sign in with one: the audit needs it.
+// named refuses changes by people without a name if they can sign in with one: the audit needs it.
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

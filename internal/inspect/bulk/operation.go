@@ -69,7 +69,7 @@ type Operation struct {
 	// EndedBy is the person who cancelled or rejected it, and EndedWhy the reason that they gave.
 	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero" show:"Ended by,detail"`
 	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero" show:"Ended why,detail"`
-	// Runner is the id of the call that alone may run it until RunnerUntil; empty: there is none.
+	// Runner is the id of the call that has it to itself until RunnerUntil; empty: no call does.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
 }

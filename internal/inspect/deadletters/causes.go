@@ -2,8 +2,8 @@ package deadletters
 
 import "strings"
 
-// table lists reasons, or their prefixes, with what happened, after a line with what to do, by who can do it.
-// %s is the target, %c the code of its answer. docs/reference/reasons.md prints the table.
+// table has the causes by who can fix them. After a line with what to do come reasons, or their prefixes,
+// with what happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
 var table = map[string]string{
 	// a provider or a producer
 	"the sender": `

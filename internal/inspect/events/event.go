@@ -50,7 +50,7 @@ type Conflict struct {
 	at time.Time
 }
 
-// found is what is stored under an event id.
+// found has what is stored under an event id.
 type found struct {
 	records     []store.Document
 	deadLetters []deadletter.Item

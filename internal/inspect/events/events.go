@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what the API shows of events. After an error of the store nothing is known.
+// Reads reads what the API shows. An error is one of those below, or the store's: then nothing is known.
 type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog

@@ -30,7 +30,7 @@ type Payload struct {
 
 // KeptMessage is a message as it is stored: numbers in its payload are as the sender wrote them.
 type KeptMessage struct {
-	// Place is dead_letter, delayed, outbox, or lease where a worker has the message in hand.
+	// Place is dead_letter, delayed, outbox, or lease if a worker is processing the message.
 	Place Where `json:"place" show:"Kept in"`
 	// DeadLetter is the id of the dead letter that has it, and State the dead letter's state.
 	DeadLetter string           `json:"dead_letter,omitempty" show:"Dead letter" link:"dead-letters"`

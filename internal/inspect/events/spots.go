@@ -38,7 +38,7 @@ type Spot struct {
 	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
 	Since time.Time `json:"since,omitzero" show:"Since"`
 	Until time.Time `json:"until,omitzero" show:"Until"`
-	// OrderingKey is the key whose other messages it waits behind, and Behind the next event of that key.
+	// OrderingKey is the key of the messages ahead of it, and Behind the next event of that key.
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
@@ -147,7 +147,7 @@ func (a Reads) dead(ctx context.Context, e *Event, record dedupe.Record, approva
 	return nil
 }
 
-// delayOf returns the place of a kept message, without the event that it waits behind.
+// delayOf returns the place of a kept message, without the event ahead of it.
 func (a Reads) delayOf(kept lane.Kept) Spot {
 	return Spot{
 		Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt,
@@ -155,7 +155,7 @@ func (a Reads) delayOf(kept lane.Kept) Spot {
 	}
 }
 
-// DelayOf returns the place of a kept message: behind which event it waits, and until when.
+// DelayOf returns the place of a kept message: which event is ahead of it, and how long it waits.
 func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 	line, first, err := lane.LineOf(ctx, a.Store, kept)
 	if err != nil {

@@ -97,7 +97,7 @@ func rank(k stored) int {
 }
 
 // kept returns the message of an event to try: its open dead letter, else a delayed message, else the one
-// that a worker has in hand, else a closed dead letter; of several, the newest.
+// that a worker is processing, else a closed dead letter; of several, the newest.
 func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
 	f, err := a.find(ctx, asked.EventID, asked.Queue, asked.Tenant)
 	if err != nil {

@@ -43,7 +43,7 @@ type PauseState struct {
 	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
-// wanted is what a subscription does that follows its record.
+// wanted is what the subscription does if it follows the record.
 func wanted(paused bool) pause.Standing {
 	if paused {
 		return pause.Paused

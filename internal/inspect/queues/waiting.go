@@ -123,7 +123,7 @@ type Elsewhere struct {
 	Unknown  []string   `json:"unknown"`
 }
 
-// Notes says what waits where, a line for each place.
+// Notes lists what waits, a line for each location.
 func (e Elsewhere) Notes() (notes []string) {
 	for _, in := range e.InBroker {
 		notes = append(notes, fmt.Sprint(in.Messages)+" in the broker, of "+in.Queue+forLong(&in.OldestSeconds))

@@ -171,7 +171,7 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 			return err
 		}
 		n, err := store.Count(ctx, a.Store, places[i].query)
-		if totals[i] = int(n); errors.Is(err, store.ErrInvalid) { // nothing has such an id
+		if totals[i] = int(n); errors.Is(err, store.ErrInvalid) { // no document has such an id
 			return nil
 		}
 		return err

@@ -45,8 +45,8 @@ func Environment(values map[string]string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// Start runs a service beside the emulators, on free ports unless the values say otherwise, until its test
-// ends or end is called, which returns its log. It returns the URLs of the service and of its metrics.
+// Start runs a service with the emulators, on free ports unless the values say otherwise, until the test ends
+// or end is called. It returns the URLs of the service and of its metrics, and end, which returns the log.
 func Start(t testing.TB, run service.Run, values map[string]string) (url, metrics string, end func() string) {
 	t.Helper()
 	all := map[string]string{"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p"}

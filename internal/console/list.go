@@ -17,7 +17,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Page is the part of a request for a list that says how much of it and from where.
+// Page is the part of a request for a list that says how long the page is and where it begins.
 type Page struct {
 	Limit int    `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"how many items a page has, at most"`
 	Token string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
@@ -31,21 +31,21 @@ type List[T any] struct {
 	Continued
 }
 
-// Continued is the part of an answer that says where its list goes on.
+// Continued is the part of an answer that leads to the next page of its list.
 type Continued struct {
-	// Next is the parameter page for the next page; empty: this is the last.
+	// Next is the value of the parameter page for the next page; empty: this is the last.
 	Next string `json:"next"`
-	// Behind is the cursor that Next is made of; zero: this is the last page.
+	// Behind is the cursor that Next is made from; zero: this is the last page.
 	Behind store.Cursor `json:"-"`
 }
 
-// OwnedList asks for a list of a tenant's things.
+// OwnedList requests a list of a tenant's things.
 type OwnedList struct {
 	Owned
 	Page
 }
 
-// ListOf is the page of these items. next is where the next page begins; zero: this is the last.
+// ListOf returns a page with these items. next is where the next page begins; zero: this is the last.
 func ListOf[T any](items []T, next store.Cursor) List[T] {
 	if items == nil {
 		items = []T{}
@@ -60,8 +60,8 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 
 func (List[T]) item() reflect.Type { return reflect.TypeFor[T]() }
 
-// page reads the token of a request for a list. It refuses one of another list or of other filters. A token
-// grants nothing: a forged one shows what its sender could have asked for.
+// page decodes the page token of a request for a list. It refuses a token of another list or of other
+// filters. A token grants nothing: a forged one shows only what its sender could have requested without it.
 func (o Operation) page(in Input, request reflect.Value) error {
 	page := partOf[Page](request)
 	if page == nil || page.Token == "" {
@@ -86,7 +86,7 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	return nil
 }
 
-// next sets the token of the next page. The span of time stays that of the first page, where ages count from.
+// next sets the token of the next page. The token has the first page's span of time, so ages count from then.
 func (o Operation) next(in Input, request, answer reflect.Value) {
 	part, span := partOf[Continued](answer), cmp.Or(partOf[Span](request), &Span{})
 	if part == nil || part.Behind.IsZero() {
@@ -97,7 +97,7 @@ func (o Operation) next(in Input, request, answer reflect.Value) {
 	part.Next = base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// fingerprint is that of a list and its filters.
+// fingerprint returns a hash of the list's address with its filters.
 func (o Operation) fingerprint(in Input) string {
 	filters := url.Values{}
 	for name, given := range in.Query {
@@ -109,7 +109,7 @@ func (o Operation) fingerprint(in Input) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// partOf is the struct of type T that a request or an answer embeds; nil: it embeds none.
+// partOf returns the struct of type T that a request or an answer embeds; nil: it embeds none.
 func partOf[T any](whole reflect.Value) (part *T) {
 	if whole.Kind() == reflect.Struct {
 		if field := whole.FieldByName(reflect.TypeFor[T]().Name()); field.IsValid() {
@@ -119,7 +119,7 @@ func partOf[T any](whole reflect.Value) (part *T) {
 	return part
 }
 
-// AllOr is the state that a list is filtered by; empty, for any, where the request says all.
+// AllOr returns the state to filter a list by; empty, which means any, if the request says all.
 func AllOr[S ~string](state string) S {
 	if state == "all" {
 		return ""
@@ -127,19 +127,19 @@ func AllOr[S ~string](state string) S {
 	return S(state)
 }
 
-// HistoryOf asks for the changes of a thing that belongs to no tenant.
+// HistoryOf requests the changes of a thing that belongs to no tenant.
 type HistoryOf struct {
 	Page
 	ID string `json:"-" path:"id" validate:"required" help:"id"`
 }
 
-// OwnedHistory asks for the changes of a tenant's thing.
+// OwnedHistory requests the changes of a tenant's thing.
 type OwnedHistory struct {
 	Owned
 	HistoryOf
 }
 
-// History is the operation "<noun> history": who has changed a tenant's thing of a kind, when and why.
+// History returns the operation "<noun> history": who has changed a tenant's thing of a kind, when and why.
 func History(noun, kind string, from store.Querier) Operation {
 	return New(history(noun),
 		func(ctx context.Context, _ audit.Author, in OwnedHistory) (List[audit.Entry], error) {
@@ -147,7 +147,7 @@ func History(noun, kind string, from store.Querier) Operation {
 		})
 }
 
-// HistoryWithoutTenant is History of a thing that belongs to no tenant.
+// HistoryWithoutTenant is History for things that belong to no tenant.
 func HistoryWithoutTenant(noun, kind string, from store.Querier) Operation {
 	return New(history(noun),
 		func(ctx context.Context, _ audit.Author, in HistoryOf) (List[audit.Entry], error) {

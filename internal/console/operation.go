@@ -1,6 +1,6 @@
 // Package console declares once what people can do. An Operation is a row (name, path, what it needs) and a
-// typed function; the API's route, its entry in the OpenAPI document, the command and the page follow from
-// them. It refuses to know any operation: those stand beside the app that they are about.
+// typed function; the API's route, its entry in the OpenAPI document, the command and the page are derived
+// from them. The package knows no operation: each is declared in the package that it is about.
 package console
 
 import (
@@ -19,15 +19,15 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// Needs is what an operation asks of its caller.
+// Needs is what an operation requires of its caller.
 type Needs int
 
 const (
 	// Look changes nothing. It is the only need of a GET.
 	Look Needs = iota
-	// Act does something that nobody keeps, such as a trial request.
+	// Act does something that the audit does not record, such as a trial request.
 	Act
-	// Reason is a change: the request has a member why, which the audit keeps beside who.
+	// Reason is a change: the request has a member why, which the audit records together with the author.
 	Reason
 	// TwoPeople is a change that a second person completes, both known by name: a shared token names nobody.
 	// The operation itself refuses the first person, with audit.TwoPeople.
@@ -36,7 +36,7 @@ const (
 
 // Row declares an operation.
 type Row struct {
-	// Name is that of the command: a noun and a verb, such as "stock set", or one word, such as "status".
+	// Name is the command's name: a noun and a verb, such as "stock set", or one word, such as "status".
 	Name string
 	// Path is the route: method and pattern, such as "PUT /v1/ops/stock/{id}".
 	Path string
@@ -66,7 +66,7 @@ type Operation struct {
 	Row
 
 	Method, Pattern string
-	// Fields are those of its request, and Columns what is shown of its answer, or of each item of a list.
+	// Fields are the parts of its request, and Columns the shown parts of its answer, or of each item of a list.
 	Fields  []Field
 	Columns []Column
 	List    bool
@@ -75,8 +75,8 @@ type Operation struct {
 	do                func(ctx context.Context, by audit.Author, in Input, request reflect.Value) (any, error)
 }
 
-// New makes an operation of its row and its function, which gets a request that keeps its tags' rules and a
-// caller who has what the row needs. It panics where the row cannot be served.
+// New makes an operation from its row and its function. The function gets a request that satisfies the rules
+// in its tags, and a caller who has what the row needs. New panics if the row cannot be served.
 func New[Request, Answer any](
 	row Row, do func(context.Context, audit.Author, Request) (Answer, error),
 ) Operation {
@@ -120,13 +120,13 @@ func New[Request, Answer any](
 	return o
 }
 
-// Noun is what the operation is about, and Verb what it does.
+// Noun is the first word of the name: what the operation is about.
 func (o Operation) Noun() string { noun, _, _ := strings.Cut(o.Name, " "); return noun }
 
-// Verb is the rest of the name.
+// Verb is the rest of the name: what the operation does.
 func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); return verb }
 
-// Field is the field of a name; zero: there is none.
+// Field returns the field with this name; zero: there is none.
 func (o Operation) Field(name string) Field {
 	for _, f := range o.Fields {
 		if f.Name == name {
@@ -142,7 +142,7 @@ type Field struct {
 	In       In
 	Help     string
 	Required bool
-	// OneOf are the only values; none: any. Standard is what holds where it is left out.
+	// OneOf are the allowed values; none: any. Standard is the default value.
 	OneOf    []string
 	Standard string
 	// Expects names the member of Before's answer that this one repeats, to detect another person's change.
@@ -156,17 +156,17 @@ type Field struct {
 	Rules string
 }
 
-// In is where a field stands.
+// In is the part of an HTTP request that has a field.
 type In string
 
-// Where a field may stand.
+// The parts of a request.
 const (
 	InPath  In = "path"
 	InQuery In = "query"
 	InBody  In = "body"
 )
 
-// fieldsOf are those of a request's type, by its tags.
+// fieldsOf reads the fields of a request's type from its tags.
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
 		f := Field{
@@ -200,7 +200,7 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 // Column is a member of an answer that is shown to people.
 type Column struct {
 	Label, Name string
-	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
+	// Less: a table leaves it out first if there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
 	// ID: its values are generated, and the beginning of one finds it. Code: they are codes, such as states and
 	// reasons, which docs/reference/reasons.md explains.
@@ -272,7 +272,7 @@ func columnsOf(t reflect.Type) (columns []Column) {
 // codes are the members whose values are codes without a type of their own.
 var codes = []string{"reason", "result", "failure", "code"}
 
-// Value is the column's value in an answer; invalid where it is a pointer to nothing.
+// Value returns the column's value in an answer; invalid if it is a nil pointer.
 func (c Column) Value(of any) reflect.Value {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	if c.index != nil {
@@ -281,7 +281,7 @@ func (c Column) Value(of any) reflect.Value {
 	return v
 }
 
-// Text is the column's value in an answer as people read it.
+// Text returns the column's value in an answer, as text for people.
 func (c Column) Text(of any) string {
 	v := c.Value(of)
 	if c.unit == nil || !v.IsValid() {
@@ -294,7 +294,7 @@ func (c Column) Text(of any) string {
 	return strings.TrimSpace(money.Text(v.Int(), currency) + " " + currency)
 }
 
-// Member is the value of a member by its name in JSON, such as id or filter.queue, as a request may repeat
+// Member returns the value of a member by its JSON name, such as id or filter.queue, as a request may repeat
 // it; empty: there is none.
 func Member(of any, name string) string {
 	v := reflect.Indirect(reflect.ValueOf(of))
@@ -320,7 +320,7 @@ func Member(of any, name string) string {
 	return ""
 }
 
-// Columns are those of a type, by its tags.
+// Columns returns the columns of a type, from its tags.
 func Columns[T any]() []Column { return columnsOf(reflect.TypeFor[T]()) }
 
 // Blocks reports whether one of the columns is a block.
@@ -331,7 +331,7 @@ func Blocks(columns []Column) bool {
 // Catalog is all operations, by name.
 type Catalog struct{ Operations []Operation }
 
-// NewCatalog collects operations. It panics where two have one name or path.
+// NewCatalog collects operations. It panics if two have the same name or path.
 func NewCatalog(all ...[]Operation) *Catalog {
 	c := &Catalog{Operations: slices.Concat(all...)}
 	seen := map[string]bool{}

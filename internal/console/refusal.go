@@ -15,22 +15,22 @@ const Codes = "/ops/reasons/"
 // Kind is what a refusal means for the caller.
 type Kind int
 
-// The kinds, by the status that HTTP has for them.
+// The kinds, each with its HTTP status.
 const (
 	Malformed Kind = 400 // the request cannot be read
 	Forbidden Kind = 403 // the caller may not do it
 	Absent    Kind = 404 // there is no such thing
 	Conflict  Kind = 409 // it has changed meanwhile, or is in another state
-	Refused   Kind = 422 // the request is read, and asks for what must not be
+	Refused   Kind = 422 // the request is valid, and what it requests is not allowed
 	Broken    Kind = 500 // what is stored cannot be read, and trying again does not help
 )
 
-// Refusal is how an error is answered. Its texts repeat nothing of the request.
+// Refusal is the answer to an error. Its texts repeat nothing of the request.
 type Refusal struct {
 	// Of is the error, or one that it wraps; nil: the refusal itself is the error.
 	Of   error
 	Kind Kind
-	// Code is for programs. Detail says what the caller can do; empty: the error's own text without that of Of.
+	// Code is for programs. Detail says what the caller can do; empty: the error's text, without that of Of.
 	Code, Detail string
 }
 
@@ -41,7 +41,7 @@ func Refuse(kind Kind, code, detail string) *Refusal {
 
 func (r *Refusal) Error() string { return "refused: " + r.Code }
 
-// Refusal is how the operation answers an error; nil: no answer is declared, so the store has failed.
+// Refusal returns the operation's answer to an error; nil: none is declared, so the store has failed.
 func (o Operation) Refusal(err error) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return r.in(r, err)
@@ -54,7 +54,7 @@ func (o Operation) Refusal(err error) *Refusal {
 	return nil
 }
 
-// in is the refusal with its detail, else with the text of an error that wraps known.
+// in returns the refusal. If it has no detail, it gets the text of err, without that of known.
 func (r Refusal) in(known, err error) *Refusal {
 	if r.Detail == "" {
 		r.Detail = strings.TrimPrefix(err.Error(), known.Error()+": ")

@@ -27,17 +27,17 @@ type Change struct {
 	Why string `json:"why" validate:"required" help:"the reason, for the audit"`
 }
 
-// By is the change as its caller asks for it.
+// By returns the change with its author.
 func (c Change) By(who audit.Author) audit.Change { return audit.Change{Who: who, Why: c.Why} }
 
-// Edit is the part of a request to change a record that the operation Before shows, at a version: the change
-// is refused where the record has another one by then.
+// Edit is the part of a request to change a record that the operation Before has shown at a version. The
+// change is refused if the record has another version by then.
 type Edit struct {
 	Change
 	Expect *store.Version `json:"expect" expects:"version" help:"the version that was seen; 0: none was there. Refused if it is another one now"`
 }
 
-// By is the change as its caller asks for it.
+// By returns the change with its author.
 func (e Edit) By(who audit.Author) audit.Change {
 	return audit.Change{Who: who, Why: e.Why, Expect: e.Expect}
 }
@@ -48,7 +48,7 @@ type Span struct {
 	Until Moment `json:"-" query:"until" help:"only before then: a time or an age"`
 }
 
-// Moment is a time that may be given as an age. It is whole microseconds, as the store's are.
+// Moment is a time that may be given as an age. It has whole microseconds, as in the store.
 type Moment struct{ time.Time }
 
 // maxAge bounds an age: a longer one is a mistake.
@@ -113,7 +113,7 @@ type Input struct {
 	Now time.Time
 }
 
-// decode makes the request. The error is the *Refusal that says what is wrong with it.
+// decode makes the request. The error says what is wrong with it: a *Refusal, or one of the audit's.
 func (o Operation) decode(in Input) (reflect.Value, error) {
 	request := reflect.New(o.request).Elem()
 	if err := cmp.Or(o.known(in.Query), o.body(in.Body, request)); err != nil {
@@ -146,7 +146,7 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 	return request, o.page(in, request)
 }
 
-// names are those of the fields in a place.
+// names returns the names of the fields in a part of the request.
 func (o Operation) names(place In) (names []string) {
 	for _, f := range o.Fields {
 		if f.In == place {
@@ -171,7 +171,7 @@ func (o Operation) known(query url.Values) error {
 	return nil
 }
 
-// body refuses unknown and repeated members: of two, another reader may take the other one.
+// body decodes the body. It refuses unknown members, and repeated ones: other programs may read the other.
 func (o Operation) body(body []byte, into reflect.Value) error {
 	names := o.names(InBody)
 	if names == nil {
@@ -199,7 +199,7 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 	return nil
 }
 
-// refused says what the field must be: by its rule, else otherwise.
+// refused says what the field must be: its rule, or otherwise if it has none.
 func (f Field) refused(otherwise string) *Refusal {
 	is := f.Name + " is " + cmp.Or(f.rule(), otherwise) + "."
 	if f.In == InBody {
@@ -208,7 +208,7 @@ func (f Field) refused(otherwise string) *Refusal {
 	return Refuse(Malformed, f.Name+"_invalid", "The parameter "+is)
 }
 
-// Rule is the value of a rule of the field, such as 9 of max=9, and reports whether it has the rule.
+// Rule returns the value of a rule of the field, such as 9 of max=9, and whether it has the rule.
 func (f Field) Rule(name string) (value string, has bool) {
 	for rule := range strings.SplitSeq(f.Rules, ",") {
 		if known, value, _ := strings.Cut(rule, "="); known == name {
@@ -292,8 +292,8 @@ func (f Field) Check(text string) error {
 	return errors.New(cmp.Or(f.rule(), "another value"))
 }
 
-// Input makes the input of an operation from the texts of a form or a command line; where a value cannot be
-// typed, the text is JSON. The error names the text that is wrong.
+// Input makes the input of an operation from the texts of a form or a command line; the text is JSON if a
+// value cannot be typed. The error names the text that is wrong.
 func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, err error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {
@@ -321,7 +321,7 @@ func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, e
 	return in, err
 }
 
-// URL is the operation's address with an input: path and query.
+// URL returns the operation's address with an input: path and query.
 func (o Operation) URL(in Input) string {
 	address := o.Pattern
 	for name, value := range in.Path {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text is a value as tables and pages show it. A moment is in UTC to the second; an empty value is empty.
+// Text returns a value as tables and pages show it: a time in UTC to the second, an empty value as no text.
 func Text(v reflect.Value) string {
 	if v = reflect.Indirect(v); !v.IsValid() {
 		return ""
@@ -23,7 +23,7 @@ func Text(v reflect.Value) string {
 		return Stamp(value)
 	case jsontext.Value:
 		text := slices.Clone(value)
-		_ = text.Indent(jsontext.WithIndent("  ")) // else it is shown as it came
+		_ = text.Indent(jsontext.WithIndent("  ")) // malformed JSON is shown as it is
 		return string(text)
 	case []byte:
 		if len(value) == 0 {
@@ -38,7 +38,7 @@ func Text(v reflect.Value) string {
 		return pairs(value)
 	case bool:
 		return map[bool]string{true: "yes", false: "no"}[value]
-	case float64: // a number of JSON whose type nobody knows
+	case float64: // a JSON number of unknown type
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
 	if v.Kind() != reflect.Slice {
@@ -51,7 +51,7 @@ func Text(v reflect.Value) string {
 	return strings.Join(parts, ", ")
 }
 
-// Stamp is a moment in UTC to the second; a zero one is empty.
+// Stamp returns a time in UTC to the second; empty for the zero time.
 func Stamp(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -62,7 +62,7 @@ func Stamp(at time.Time) string {
 // Seconds is a duration, shown in its two largest units, such as 3h 12m.
 type Seconds int64
 
-// SecondsOf is a duration in whole seconds; a negative one, by another clock, is 0.
+// SecondsOf returns a duration in whole seconds; 0 if it is negative, as by another clock.
 func SecondsOf(d time.Duration) Seconds { return max(0, Seconds(d.Seconds())) }
 
 func (s Seconds) String() string {
@@ -86,7 +86,7 @@ func pairs[V any](of map[string]V) string {
 	return strings.Join(parts, ", ")
 }
 
-// Notes are the sentences of an answer or an item beside its columns: those of its method Notes() []string.
+// Notes returns the sentences that an answer or an item adds to its columns: its method Notes() []string.
 func Notes(of any) []string {
 	if n, ok := of.(interface{ Notes() []string }); ok {
 		return n.Notes()
@@ -100,8 +100,8 @@ func Alerts(of any) bool {
 	return ok && a.Alerts()
 }
 
-// Failure is the error that a command ends with, by its answer's method Failure() string; nil where it is
-// empty.
+// Failure returns the error that a command ends with, from its answer's method Failure() string; nil if that
+// is empty.
 func Failure(of any) error {
 	if f, ok := of.(interface{ Failure() string }); ok && f.Failure() != "" {
 		return errors.New(f.Failure())
@@ -111,7 +111,7 @@ func Failure(of any) error {
 
 // Followed is an answer about something that still runs.
 type Followed interface {
-	// Stands says how far it is, and reports whether it goes on.
+	// Stands says how far it is, and reports whether it continues.
 	Stands() (line string, goesOn bool)
 	// Missed says what was not done as requested; nil: all was.
 	Missed() error

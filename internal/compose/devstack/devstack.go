@@ -1,6 +1,6 @@
 // Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded
 // stand-ins or on Google's emulators. It owns their wiring for development and for the end-to-end tests. It
-// cannot be deployed: everything listens on loopback alone.
+// cannot be deployed, because it listens only on loopback.
 package devstack
 
 import (
@@ -53,9 +53,9 @@ const (
 type Config struct {
 	Catalog   *catalog.Catalog
 	ProjectID string
-	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. Stand-ins have one.
+	// Installation is the prefix of ids on Google's emulators; see pubsub.Names. The stand-ins use none.
 	Installation string
-	// Secrets of each source by its name, and the key of its provider's API where there is one.
+	// Secrets has the secrets of each source by its name; APIKeys the key of its provider's API, if any.
 	Secrets map[string][]string
 	APIKeys map[string]string
 	// WebhookPort, WorkerPort and ServicePort are ports on 127.0.0.1; 0 chooses a free one.
@@ -65,7 +65,7 @@ type Config struct {
 	// Drain bounds Close's wait for requests in flight; 0: five seconds.
 	Drain     time.Duration
 	StorePath string
-	// BrokerPath is the file that keeps the embedded broker's messages; empty: they end with it.
+	// BrokerPath is the file that keeps the embedded broker's messages; empty: they are lost when it ends.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
@@ -163,7 +163,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
-	var backlogs backlog.Counter // Google's emulators count nothing
+	var backlogs backlog.Counter // Google's emulators have no counts
 	if s.Broker != nil {
 		backlogs = s.Broker
 	}
@@ -233,10 +233,10 @@ type PortError struct {
 
 func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
 
-// Unwrap is the reason; see serve.Listen.
+// Unwrap returns the reason; see serve.Listen.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// listen opens a port on loopback until Close. of is that of a PortError; empty: none.
+// listen opens a port on loopback until Close. of names it in a PortError; empty: there is none.
 func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
 	switch {
@@ -341,8 +341,8 @@ func (s *Stack) run(
 	return urlOf(metricsListener), nil
 }
 
-// Close drains the services and ends everything, newest first. The error wraps
-// context.DeadlineExceeded where a request in flight was cut off.
+// Close drains the services and ends everything, newest first. The error wraps context.DeadlineExceeded if a
+// request in flight was cut off.
 func (s *Stack) Close() error {
 	s.stop()
 	if s.Service != nil {

@@ -52,7 +52,7 @@ func (of Apps) runs(handler string) bool {
 	return runs
 }
 
-// All are the operations of all apps.
+// All returns the operations of all apps.
 func All(of Apps) *console.Catalog {
 	origins := journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}
 	return console.NewCatalog(
@@ -77,7 +77,7 @@ func All(of Apps) *console.Catalog {
 	)
 }
 
-// Scripts are the operations of the event queue that Billhook replaces.
+// Scripts returns the operations of the event queue that Billhook replaces.
 func Scripts(of Apps) []console.Operation {
 	reads := queues.Reads{Reads: of.Reads}
 	return queues.EventQueue{Reads: reads, Operator: of.DeadLetters, Log: of.Log}.Operations()

@@ -1,5 +1,5 @@
-// Package service has what the deployed services share: their variables, the catalog of their help, their
-// clients of Google, and their server. It does not know what a service does.
+// Package service has what the deployed services share: their variables, the catalog for their help, their
+// clients for Google's services, and their server. It does not know what a service does.
 package service
 
 import (
@@ -20,7 +20,7 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Config are the variables of every service beside its port, whose default differs.
+// Config has the variables of every service, except its port, whose default differs.
 type Config struct {
 	Host              string     `env:"HOST" about:"the address to listen on; empty is every address"`
 	MetricsPort       env.Port   `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
@@ -44,7 +44,7 @@ func (c Config) Check(port env.Port) error {
 	return errors.Join(c.ports(port).Check(), c.Names().Check(), same)
 }
 
-// MainDatabase is the id of the database with all documents, the installation's own unless another is
+// MainDatabase returns the id of the database with all documents, the installation's own unless another is
 // configured: events of two installations in one database would be taken for duplicates.
 func (c Config) MainDatabase() string { return cmp.Or(c.Database, c.Installation, "(default)") }
 
@@ -52,7 +52,7 @@ func (c Config) ports(port env.Port) serve.Ports {
 	return serve.Ports{Host: c.Host, Service: string(port), Metrics: string(c.MetricsPort)}
 }
 
-// Names are those of the installation in Pub/Sub.
+// Names returns the installation's names in Pub/Sub.
 func (c Config) Names() pubsub.Names {
 	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
 }
@@ -60,7 +60,7 @@ func (c Config) Names() pubsub.Names {
 // Emulated reports whether an emulator replaces one of Google's services.
 func (c Config) Emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
-// Shown is the catalog of the help. A mistake in the configured one is reported at the start.
+// Shown returns the catalog for the help. A mistake in the configured one is reported at the start.
 func (c Config) Shown() *catalog.Catalog {
 	cat, err := catalog.Load(c.CatalogDir)
 	if err != nil {
@@ -95,7 +95,7 @@ type Handler interface {
 	Drain()
 }
 
-// Serve has a server answer by the handler on the service's ports until ctx ends, and drains.
+// Serve runs a server with the handler on the service's ports until ctx ends, then drains it.
 func (c Config) Serve(
 	ctx context.Context, s serve.Server, port env.Port, h Handler, m *telemetry.Metrics,
 ) error {
@@ -110,7 +110,7 @@ func (c Config) Serve(
 // Run runs a service until ctx ends.
 type Run func(ctx context.Context, getenv func(string) string, stdout io.Writer) error
 
-// Main is the main of a service: its help, where an argument requests it, or the service.
+// Main is the main function of a service. It prints the help if an argument requests it, else runs it.
 func Main(name string, help func(getenv func(string) string) env.Help, run Run) {
 	serve.Main(name, func(ctx context.Context) error {
 		if shown, err := help(os.Getenv).Asked(os.Args[1:], os.Stdout); shown {

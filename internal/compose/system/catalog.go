@@ -40,10 +40,10 @@ type DeclaredQueue struct {
 
 // DeclaredContract is a summary of a contract.
 type DeclaredContract struct {
-	// ID is, for example, message.v1:order.created:1; of a format with one contract, its name.
+	// ID is, for example, message.v1:order.created:1; for the only contract of a format, the format's name.
 	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
 	Format string `json:"format" show:"Format,less"`
-	// Type is an event type, or a pattern of event types; # is all.
+	// Type is an event type, or a pattern of event types; # matches all.
 	Type    string `json:"type" show:"Event type"`
 	Version int64  `json:"version" show:"Version"`
 }
@@ -130,7 +130,7 @@ type QueueDeclaration struct {
 	Takes      []Taken    `json:"takes" show:"What it takes"`
 	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
 	Emits      []string   `json:"emits" show:"Its handlers publish to"`
-	// Expanded is the queue as `billhook admin catalog print` has it.
+	// Expanded is the queue as `billhook admin catalog print` prints it.
 	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
 }
 
@@ -153,7 +153,7 @@ const (
 // Producer publishes to a queue.
 type Producer struct {
 	Kind string `json:"kind" show:"Kind"`
-	// Name is that of the source or handler, or the webhook service's path.
+	// Name is the name of the source or handler, or the webhook service's path.
 	Name  string   `json:"name" show:"Producer"`
 	Queue string   `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
 	Types []string `json:"types,omitempty" show:"Event types,less"`
@@ -230,7 +230,7 @@ type ContractDeclaration struct {
 	DeclaredContract
 
 	Schema jsontext.Value `json:"schema" show:"Schema"`
-	// Example is such a body; null: a newer version has the example.
+	// Example is a body of the contract; null: a newer version has the example.
 	Example    jsontext.Value `json:"example" show:"Example"`
 	ConsumedBy []Consumer     `json:"consumed_by" show:"Who consumes"`
 }

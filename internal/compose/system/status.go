@@ -38,7 +38,7 @@ type Reads struct {
 type Self struct {
 	Build    serve.Build `json:"build" show:"*"`
 	Instance string      `json:"instance" show:"Worker"`
-	// Pool is that of the queues that it serves; empty: all.
+	// Pool is the pool whose queues it serves; empty: all.
 	Pool      string    `json:"pool" show:"Pool"`
 	StartedAt time.Time `json:"started_at" show:"Started"`
 }
@@ -68,7 +68,7 @@ type Status struct {
 
 	// Catalog is the hash of this worker's catalog; empty: it was not read from files.
 	Catalog string `json:"catalog" show:"Catalog"`
-	// Deployed are the hashes of the queues' catalogs: one where all agree, none where they are unknown.
+	// Deployed are the hashes of the catalogs that queues were deployed from: one if all agree, none if unknown.
 	Deployed      []string        `json:"deployed" show:"Deployed"`
 	Agreement     Agreement       `json:"agreement" show:"Agreement"`
 	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
@@ -102,7 +102,7 @@ func (s Status) Notes() (notes []string) {
 		"webhook service is seen by its messages.")
 }
 
-// Agreement is whether a catalog is the deployed one or, where that is unknown, this worker's.
+// Agreement says whether a catalog is the deployed one or, if that is unknown, this worker's.
 type Agreement string
 
 // The results of comparing catalogs.
@@ -124,7 +124,7 @@ type ServiceStatus struct {
 type Diagnosis struct {
 	Examination
 
-	// ExaminedAt is zero where nothing was examined; Problem says why.
+	// ExaminedAt is when the deployment was examined; zero: it was not, and Problem says why.
 	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
 	Problem    string    `json:"problem,omitempty"`
 }
@@ -133,7 +133,7 @@ const examinationTakes = 3 * time.Second
 
 const webhookService = "webhook"
 
-// Operations show the deployment and the changes.
+// Operations returns the operations that show the deployment and the changes.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -197,7 +197,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	return found, nil
 }
 
-// agreement compares a hash with the deployed ones. Where there are several, no hash agrees.
+// agreement compares a hash with the deployed ones. If there are several, no hash agrees.
 func agreement(hash string, deployed []string) Agreement {
 	switch {
 	case hash == "" || len(deployed) == 0:
@@ -242,7 +242,7 @@ type Changed struct {
 	Path string `json:"path,omitempty"`
 }
 
-// ListChanges lists the changes of a kind, of one thing, by a person, or all.
+// ListChanges requests the changes of a kind, of one thing, by a person, or all.
 type ListChanges struct {
 	Kind    string `json:"-" query:"kind" validate:"omitempty,oneof=customer endpoint entry operation payload period product queue stock" help:"only changes of this kind"`
 	Subject string `json:"-" query:"subject" validate:"omitempty,printable" help:"only changes of this subject, by its id"`

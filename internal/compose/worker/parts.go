@@ -27,8 +27,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Check reports the mistakes of a catalog for which a worker of the pool, or of all pools, refuses it, except
-// those of addresses and secrets.
+// Check reports the mistakes for which a worker of the pool, or of all pools, would refuse the catalog,
+// except mistakes in addresses and secrets.
 func Check(c *catalog.Catalog, pool string) error {
 	unread := struct{ store.Store }{}
 	config := Config{Catalog: c, Targets: uncalled(c), Store: unread, Now: time.Now}
@@ -37,8 +37,8 @@ func Check(c *catalog.Catalog, pool string) error {
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
-// Mistakes are those of loading a catalog, and then those of Check, except on lines that have a mistake
-// already. Without contracts a worker refuses everything.
+// Mistakes returns the mistakes of loading a catalog, then those of Check on lines without a mistake so far.
+// It does not call Check without contracts, because a worker would refuse everything.
 func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
 	known := catalog.Mistakes(loading)
 	if c.Contracts == nil {
@@ -69,7 +69,7 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 	return errors.Join(missing, notifications.Check(c), registry.Check(&own))
 }
 
-// Start logs the queues that the worker serves, and has it add its counts to the store until Close.
+// Start logs the queues that the worker serves, and makes it add its counts to the store until Close.
 func (w *Worker) Start() {
 	for _, q := range w.served {
 		handlers := []string{}
@@ -93,7 +93,7 @@ func (w *Worker) Close() {
 	w.rates.Close(ctx)
 }
 
-// uncalled are targets to register handlers for, which are never called.
+// uncalled returns targets to register handlers with, which are never called.
 func uncalled(c *catalog.Catalog) delivery.Targets {
 	targets := delivery.Targets{}
 	for _, t := range c.TargetsOf("") {
@@ -102,8 +102,8 @@ func uncalled(c *catalog.Catalog) delivery.Targets {
 	return targets
 }
 
-// apart is the configuration of a worker that delivers nothing: it has all queues, publishes nothing, and has
-// neither addresses nor secrets of targets.
+// apart returns the configuration of a worker that delivers nothing: it has all queues, publishes nothing,
+// and has neither addresses nor secrets of targets.
 func (c Config) apart() Config {
 	c.Pool, c.Publisher, c.Targets = "", unpublished{}, uncalled(c.Catalog)
 	c.Backlogs, c.Alarm, c.AfterFunc = nil, byTheMinute{}, nil
@@ -136,7 +136,7 @@ func (unpublished) Publish(context.Context, string, contract.Message) (string, e
 
 var exampleAt = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// example is a body of a format. eventType may be a pattern.
+// example returns a sample body of a format. eventType may be a pattern.
 func (c Config) example(format, eventType string) ([]byte, error) {
 	eventType = strings.NewReplacer("*", "sample", "#", "sample").Replace(eventType)
 	if format == contract.PaymentV1 {
@@ -154,7 +154,7 @@ func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor {
 	}
 }
 
-// The gateway's paths for orders, and for one order behind its key.
+// The gateway's paths for orders. The path of one order also has its key.
 const (
 	paymentsPath = "/v1/payments"
 	refundsPath  = "/v1/refunds"
@@ -191,8 +191,8 @@ type gateway struct {
 	path   string
 }
 
-// Do posts an order. By 409 some gateways mean that they have the order, and others that they have a
-// different one, so it is reconciled.
+// Do posts an order. A 409 means at some gateways that they have the order, and at others that they have a
+// different one under its key. So Do then reads the order.
 func (g gateway) Do(ctx context.Context, key string, order []byte) ([]byte, error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodPost, Path: g.path, ID: key, Body: order, MaxAnswer: payments.MaxAnswer,
@@ -211,7 +211,7 @@ func (g gateway) Request(key string, order []byte) handler.Call {
 	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: key, Body: order}
 }
 
-// Reconcile reads the order of a key. 404 alone means that there is none.
+// Reconcile reads the order of a key. Only a 404 means that there is none.
 func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer,
@@ -221,7 +221,7 @@ func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known 
 	case answer.Status == http.StatusNotFound:
 		return nil, false, nil
 	case err != nil && retry.Decide(err).Class.Terminal():
-		// The read was refused, not the order, whose outcome is unknown.
+		// The gateway refused the read, not the order, so the order's outcome is unknown.
 		return nil, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	case err != nil:
 		return nil, false, err

@@ -22,7 +22,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// readable has, by collection, the check that a document of a list can be read. The books verify theirs.
+// readable has, by collection, the check that a document of a list can be read. The books check their own.
 var readable = map[string]func(store.Document) error{
 	audit.Collection: func(doc store.Document) error {
 		if audit.IsEntry(doc.Key.ID) {
@@ -57,7 +57,7 @@ func reads[T any](read func(store.Document) (T, error)) func(store.Document) err
 
 func decodes[T any](doc store.Document) error { return store.Decode(doc.Fields, new(T)) }
 
-// lists is the store for lists: a document that cannot be read is left out, logged, counted and reported.
+// lists returns the store for lists: it leaves out, logs, counts and reports documents that cannot be read.
 func (c Config) lists(from store.Store) store.Store {
 	return store.Readable{Store: from, Check: readable, Skipped: func(ctx context.Context, key store.Key) {
 		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list",

@@ -1,5 +1,5 @@
-// Package worker assembles the push worker from the store, the publisher and the clock of the mains. It
-// decides nothing.
+// Package worker assembles the push worker from the store, the publisher and the clock that the mains
+// provide. It decides nothing.
 package worker
 
 import (
@@ -54,13 +54,13 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// What a process may serve, where it does not serve both.
+// What a process serves if it does not serve both.
 const (
 	ServesPushes = "pushes" // what Pub/Sub pushes, and tasks
 	ServesPeople = "people" // pages and API
 )
 
-// Config is what a Worker is made of.
+// Config configures a Worker.
 type Config struct {
 	Catalog *catalog.Catalog
 	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople has all queues, and never publishes.
@@ -74,13 +74,13 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        access.Access
-	// Backlogs counts the messages in the broker; nil: it cannot.
+	// Backlogs counts the messages in the broker; nil: they are not counted.
 	Backlogs backlog.Counter
 	// Broker counts its messages for pages; nil: people see the last count.
 	Broker backlog.Counter
 	// Instance names this process in logs and attempts; empty: a random name.
 	Instance string
-	// Subscriptions shows the state of paused queues' subscriptions, and Switch changes it; nil: it cannot.
+	// Subscriptions reads the state of paused queues' subscriptions, and Switch changes it; nil: not possible.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
 	// Doctor compares what is deployed with the catalog; nil: nothing can be compared.
@@ -94,7 +94,7 @@ type Config struct {
 	Now         func() time.Time
 	// SealLag is how long a commit may take after its time was read.
 	SealLag time.Duration
-	// Alarm releases delayed messages on time; nil: the worker does so by AfterFunc, or else the scheduler.
+	// Alarm releases delayed messages on time; nil: a timer made with AfterFunc does, or else the scheduler.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints allows third parties' endpoints at any address, for development.
@@ -102,7 +102,7 @@ type Config struct {
 	Handlers         func(*handler.Registry)
 }
 
-// Mirror has the members that the webhook service reads copied to its own database. of names the store.
+// Mirror copies the members that the webhook service reads to its own database. of names the store.
 func (c *Config) Mirror(copies store.Store, of string) {
 	members := map[string]map[string]any{
 		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}),
@@ -132,8 +132,8 @@ type Worker struct {
 	upkeep   *tasks.Service
 }
 
-// LookOnce makes every read once, with each filter, and with each beside a queue. The embedded store makes an
-// index at the first query that needs it, which is fast while the store is empty.
+// LookOnce calls every read: without a filter, with each, and with each and a queue. The embedded store makes
+// an index at the first query that needs it, which is fast while the store is empty.
 func (w *Worker) LookOnce(ctx context.Context) {
 	queue := "none"
 	if len(w.served) > 0 {
@@ -313,7 +313,7 @@ func New(config Config) (*Worker, error) {
 	return w, nil
 }
 
-// apps are what operations work on.
+// apps returns what the operations work on.
 func (c Config) apps(w *Worker) operations.Apps {
 	listed, now, newID := w.upkeep.Store, c.Now, uuid.NewString
 	operator := &bulk.Operator{Store: listed, Catalog: c.Catalog, Now: now, NewID: newID, Wait: wait}

@@ -1,5 +1,5 @@
-// Package access decides who may use the console: tokens, identities, sessions of pages, and no other site.
-// It refuses to know what an operation needs.
+// Package access decides who may use the console, by tokens, identities and sessions of pages, and refuses
+// what other sites request. It does not know what an operation needs.
 package access
 
 import (
@@ -32,12 +32,12 @@ type Access struct {
 	Tokens []string
 	// Identifier accepts identities too; nil: none.
 	Identifier Identifier
-	// OpenOnLoopback accepts a peer on this machine without a token, where the Host is localhost or a loopback
-	// address. It is for emulators and stand-ins alone.
+	// OpenOnLoopback accepts a peer on this machine without a token if the Host is localhost or a loopback
+	// address. It is only for emulators and stand-ins.
 	OpenOnLoopback bool
 }
 
-// operatorHeader names a person where several share the token or the machine.
+// operatorHeader has a person's name, because several people may share the token or the machine.
 const operatorHeader = "X-Operator"
 
 const maxOperator = 128
@@ -95,8 +95,8 @@ var problems = func() serve.ErrorMapping {
 	}}
 }()
 
-// Guard refuses requests that another site has a browser send, with cookies that it adds by itself, and
-// senders who may not use the API.
+// Guard refuses requests that another site made a browser send, which adds cookies by itself, and senders who
+// may not use the API.
 func (a Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fromOtherSite(r) {
@@ -140,7 +140,7 @@ func (a Access) who(r *http.Request) (audit.Author, error) {
 	}
 }
 
-// named is the sender with the operator's name of the request: a note for the audit, never a proof.
+// named returns the sender with the name in the request's header: a note for the audit, never a proof.
 func named(by audit.Proof, r *http.Request) (audit.Author, error) {
 	given := r.Header.Values(operatorHeader)
 	switch {
@@ -167,7 +167,7 @@ func (a Access) accepts(authorization string) bool {
 	return accepted == 1
 }
 
-// fromLoopback reports whether the connection is from this machine, and not from a proxy by its headers.
+// fromLoopback reports whether the connection is from this machine, and no header shows a proxy.
 func fromLoopback(r *http.Request) bool {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		if _, forwarded := r.Header[name]; forwarded {
@@ -178,7 +178,7 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// namesThisMachine reports whether the Host is localhost or a loopback address: DNS rebinding needs another.
+// namesThisMachine reports whether the Host is localhost or a loopback address. DNS rebinding has another.
 func namesThisMachine(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil { // there is no port

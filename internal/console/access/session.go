@@ -27,22 +27,22 @@ const (
 	maxSession = 512
 )
 
-// The names of the cookie. A browser accepts one that begins with __Host- from its own host alone, over TLS.
+// The names of the cookie. A browser accepts a __Host- cookie only from the host itself, over TLS.
 const (
 	sessionCookie      = "__Host-billhook-ops"
 	sessionCookieLocal = "billhook-ops"
 )
 
-// Sessions admit people to pages: those whom Access knows, and those who have signed in. A browser sends no
-// bearer token, so a person shows it once and gets a cookie for twelve hours.
+// Sessions admit people to pages: those whom Access accepts, and those who have signed in. A browser sends no
+// bearer token, so a person enters it once and gets a cookie for twelve hours.
 //
-// The cookie holds a name and an end, under a MAC whose key is derived from the token. So each instance
-// verifies it without a store, and it ends with the token. It cannot be revoked before: signing out removes
-// it from the browser. The API accepts no cookie.
+// The cookie holds a name and the time when it ends, under a MAC whose key is derived from the token. So each
+// instance verifies it without a store, and it ends when the token does. It cannot be revoked before: signing
+// out removes it from the browser. The API accepts no cookie.
 type Sessions struct {
 	Access Access
-	// Local is a random key of this process for sessions on this machine, which prove nothing; nil: nobody
-	// signs in by a name alone.
+	// Local is a random key of this process for sessions on this machine, which prove nothing; nil: a name is
+	// not enough to sign in.
 	Local []byte
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -58,13 +58,13 @@ var (
 		"and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
 )
 
-// SessionEnd is the end of the session of an accepted request; zero: there is no session.
+// SessionEnd returns the end of the session of an accepted request; zero: there is no session.
 func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 
 // Refuser answers a request that is refused.
 type Refuser func(http.ResponseWriter, *http.Request, *serve.Problem)
 
-// Guard admits people to pages, and has refuse answer all others, and what OwnPage refuses.
+// Guard admits people to pages. refuse answers all others, and the requests that OwnPage refuses.
 func (s *Sessions) Guard(refuse Refuser) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,8 +84,8 @@ func (s *Sessions) Guard(refuse Refuser) func(http.Handler) http.Handler {
 	}
 }
 
-// OwnPage refuses a request, even a read, that another site has a browser send, and a change without an
-// origin. It is nil for all others.
+// OwnPage refuses a request, even a read, that another site made a browser send, and a change without an
+// origin. It returns nil for all others.
 func OwnPage(r *http.Request) *serve.Problem {
 	looks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
@@ -116,7 +116,7 @@ func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err er
 	return who, end, err
 }
 
-// Form says what a person signs in with: a token, a name alone, or nothing, where a proxy identifies people.
+// Form reports what a person signs in with: token and name, a name, or nothing if a proxy identifies people.
 func (s *Sessions) Form(r *http.Request) (token, name bool) {
 	return len(s.Access.Tokens) > 0, len(s.Access.Tokens) > 0 || s.atHome(r)
 }
@@ -169,7 +169,7 @@ func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {
 
 func keyOf(token string) []byte {
 	mac := hmac.New(sha256.New, []byte(token))
-	_, _ = mac.Write([]byte("billhook ops session v1")) // a hash takes all
+	_, _ = mac.Write([]byte("billhook ops session v1")) // a hash does not fail
 	return mac.Sum(nil)
 }
 

@@ -1,5 +1,5 @@
 // Package api serves operations over HTTP: a route for each, refusals as problem documents, and the OpenAPI
-// document of all. It refuses to decide who is admitted, and to know any operation.
+// document of all. It does not decide who is admitted, and it knows no operation.
 package api
 
 import (
@@ -84,7 +84,7 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	serve.WriteJSON(w, status, json.RawMessage(body))
 }
 
-// answer is that of the operation, or the stored one of a change that is repeated under its key.
+// answer returns the operation's answer, or the stored one if a change is repeated under its key.
 func (s *Server) answer(
 	ctx context.Context, o console.Operation, r *http.Request,
 ) (body []byte, repeated bool, err error) {
@@ -126,7 +126,7 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 	return in, nil
 }
 
-// Param is a path parameter, unescaped: chi leaves it escaped where the client escaped more than necessary.
+// Param returns a path parameter, unescaped: chi leaves it escaped if the client escaped more than necessary.
 func Param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -168,7 +168,7 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 	return answer, nil
 }
 
-// Problem is the answer to an error. It logs an error that no row declares.
+// Problem returns the answer to an error. It logs an error that no row declares.
 func (s *Server) Problem(ctx context.Context, o console.Operation, err error) *serve.Problem {
 	if p := (*serve.Problem)(nil); errors.As(err, &p) {
 		return p
@@ -242,7 +242,7 @@ func Skip(ctx context.Context, key store.Key) {
 	}
 }
 
-// String is the header's value; empty: nothing was left out.
+// String returns the header's value; empty: nothing was left out.
 func (s *Skipped) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

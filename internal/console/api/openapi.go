@@ -21,7 +21,7 @@ type object = map[string]any
 // content is the body of a request or an answer.
 func content(kind string, schema object) object { return object{kind: object{"schema": schema}} }
 
-// OpenAPI is the OpenAPI 3.1 document of all operations.
+// OpenAPI returns the OpenAPI 3.1 document of all operations.
 func (s *Server) OpenAPI() map[string]any {
 	schemas, paths := schemas{all: object{}, types: map[string]reflect.Type{}}, map[string]object{}
 	problem := object{
@@ -88,7 +88,7 @@ func (s *Server) OpenAPI() map[string]any {
 	}
 }
 
-// schemas are those of structs, by the type's name, after its package's where two types share one.
+// schemas has the schemas of structs by type name, after the package's name if two types share one.
 type schemas struct {
 	all   object
 	types map[string]reflect.Type
@@ -144,7 +144,7 @@ func (s schemas) object(t reflect.Type) object {
 	}
 	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := object{}, []string{}
-	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // the outer hide the inner
+	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // outer members hide inner ones
 		for f := range parts[0].Fields() {
 			member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {

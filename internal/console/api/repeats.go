@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// headerKey lets a caller without an answer repeat a change; headerRepeated marks the first one's answer.
+	// headerKey lets a caller who got no answer repeat a change; headerRepeated marks the stored answer.
 	headerKey      = "Idempotency-Key"
 	headerRepeated = "Idempotent-Replayed"
 
@@ -48,13 +48,13 @@ type change struct {
 	Print   string    `store:"print,required"`
 	BegunAt time.Time `store:"begun_at,required"`
 	Expires time.Time `store:"expire_at,required"`
-	// Done: it was done, and Answer is its answer; empty: that is shown once.
+	// Done: the change was made. Answer is its answer; empty: it is shown once, or too large.
 	Done   bool   `store:"done"`
 	Answer string `store:"answer,omitzero"`
 }
 
 // begin records the first request with a key. For a later one it returns the answer, or the *serve.Problem
-// that says why there is none. The change is nil without a key, and for what changes nothing.
+// that says why there is none. The change is nil without a key, and for an operation that changes nothing.
 func (s *Server) begin(
 	ctx context.Context, o console.Operation, in console.Input, key string,
 ) (_ *change, answer string, err error) {
@@ -95,8 +95,8 @@ func (s *Server) begin(
 	}
 }
 
-// end keeps the answer of a change with a key. A refused one has changed nothing, and its key is free again.
-// One with an unknown outcome stays begun. The error means that one that has ended stays begun, too.
+// end stores the answer of a change with a key. A refused change has done nothing, so its key is free again.
+// One with an unknown outcome stays begun. After an error a change that has ended stays begun, too.
 func (s *Server) end(
 	ctx context.Context, o console.Operation, c *change, answer []byte, refused error,
 ) error {

@@ -17,7 +17,7 @@ import (
 // cell is a value on a page, with its label.
 type cell struct {
 	Label, Text, Href string
-	// Amount: it is a number. Code: it is a code of the reference, and State: with a colour. Block: it has
+	// Amount: it is a number. Code: it is a code of the reference, and State: it has a colour. Block: it has
 	// several lines. ID: people copy it, and seldom read it.
 	Amount, Code, State, Block, ID bool
 	Time                           time.Time
@@ -66,8 +66,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 
 const looks = "/v1/ops/"
 
-// linkTo is the address that a link tag leads to: the page of a noun's thing, the search, the page of a
-// member's address, or a pattern with members in braces, such as usage/{subscription}/entries?meter={meter}.
+// linkTo returns the address for a link tag: the page of a noun's thing, the search, the address in a member,
+// or a pattern with members in braces, such as usage/{subscription}/entries?meter={meter}.
 func linkTo(link, tenant, id string, item any) string {
 	path, query, _ := strings.Cut(link, "?")
 	switch {

@@ -55,8 +55,8 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 	return view, nil
 }
 
-// act makes the change that a form requests, and returns the address that shows its outcome. It shows an
-// answer that is at no address, such as a new secret, itself.
+// act makes the change that a form requests, and returns the address that shows its outcome. An answer
+// without an address, such as a new secret, it shows itself.
 func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	if o.Follow == o.Name {
 		return p.follow(v, o, v.param(lastParam(o)))
@@ -77,7 +77,7 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	return "", nil
 }
 
-// follow continues an operation for most of the time that a page may take. Its progress is kept.
+// follow continues an operation for most of the time that a page may take. Its progress is stored.
 func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
 	defer cancel()
@@ -88,7 +88,7 @@ func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error)
 	return pageWith(p.row(o.Before), id), err
 }
 
-// back is the address that shows the outcome of a change.
+// back returns the address that shows the outcome of a change.
 func (p *Pages) back(v *visit, o console.Operation) string {
 	pattern := strings.TrimSuffix(strings.TrimSuffix(pageOf(o), "/"+o.Verb()), "/-")
 	if o.Verb() == "rm" {

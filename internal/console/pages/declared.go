@@ -34,7 +34,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 	}
 }
 
-// shape is the template of an operation, or of the forms that show its answer; else the shared one.
+// shape returns the template of an operation, or of the forms that show its answer; without one, declared.
 func shape(name, declared string) string {
 	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates[own] != nil {
 		return own
@@ -48,8 +48,8 @@ func (p *Pages) beside(o console.Operation) bool {
 	})
 }
 
-// pageOf is the address of an operation's page. That of a change ends with its verb, which on a list follows
-// a dash, as no id is one.
+// pageOf returns the address of an operation's page. For a change it ends with the verb, which follows a dash
+// if there is no id, because no id is a dash.
 func pageOf(o console.Operation) string {
 	pattern := strings.TrimPrefix(o.Pattern, "/v1")
 	if o.Needs != console.Look && !strings.Contains(pattern, "{") {
@@ -63,10 +63,10 @@ func pageOf(o console.Operation) string {
 
 type declaredView struct {
 	Title, Summary, Help string
-	// Answer is the operation's, or on a form that of Before, and Others are those of Beside, by name.
+	// Answer is the operation's answer, or on a form that of Before; Others has those of Beside, by name.
 	Answer any
 	Others map[string]any
-	// Noun is what it is about, and ID which one; empty: it is a list.
+	// Noun is the kind of thing that the page is about, and ID the thing's id; empty: it is a list.
 	Noun, ID      string
 	Facts         []cell
 	Notes, More   []string
@@ -160,12 +160,12 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	return table, nil
 }
 
-// pageWith is the address of the page of a thing by its id.
+// pageWith returns the address of a thing's page by its id.
 func pageWith(o console.Operation, id string) string {
 	return strings.Replace(pageOf(o), "{"+lastParam(o)+"}", url.PathEscape(id), 1)
 }
 
-// look is ask by an operation's name, for an answer of type T.
+// look calls ask for the operation with this name, whose answer is a T.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
 	answer, err := p.ask(v, p.row(name), given...)
 	found, _ = answer.(T)
@@ -188,7 +188,7 @@ func (p *Pages) ask(v *visit, o console.Operation, given ...string) (any, error)
 			return v.param(f.Name), true
 		case i >= 0:
 			return given[i+1], true
-		default: // on the page of a thing a list beside it is that thing's
+		default: // a list on the page of a thing is about that thing
 			return cmp.Or(v.query(f.Name), v.param(f.Name)), true
 		}
 	})
@@ -244,7 +244,7 @@ const (
 	filtersShown = 5
 )
 
-// partsFor bounds the time after which a page asks for no further part of an answer.
+// partsFor is how long a page requests further parts of an answer.
 const partsFor = time.Second / 2
 
 func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, err error) {
@@ -278,14 +278,14 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 		view.Tables = append(view.Tables, table)
 		return err
 	}
-	answer, err := p.ask(v, o, "page", "") // a page is of a list beside it
+	answer, err := p.ask(v, o, "page", "") // the parameter page is for a list on the same page
 	if err == nil {
 		p.show(v, view, o, answer)
 	}
 	return err
 }
 
-// show adds an answer to a page. The facts are those of the first answer, or of the last where the thing is
+// show adds an answer to a page. The facts are those of the first answer, or of the last if the thing is
 // absent.
 func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
 	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)

@@ -1,6 +1,6 @@
 // Package pages owns the pages at /ops/: what the ops API reads and changes, rendered on the server, complete
-// without a script. It refuses to read or change anything but through the API, to change anything on GET, and
-// to load a style or a script of another site.
+// without a script. It reads and changes data only through the API, changes nothing on GET, and loads no
+// style or script of another site.
 package pages
 
 import (
@@ -38,7 +38,7 @@ type Pages struct {
 	// Sessions admit people to the pages.
 	Sessions *access.Sessions
 	Catalog  *catalog.Catalog
-	// Environment names the deployment. Live: it is no emulator and no stand-in.
+	// Environment names the deployment. Live: it uses neither emulators nor stand-ins.
 	Environment string
 	Live        bool
 	Log         *slog.Logger

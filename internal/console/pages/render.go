@@ -31,7 +31,7 @@ import (
 
 type frame struct {
 	Data any
-	// Until is the end of the session; zero: there is none. Signs: they may sign in or out.
+	// Until is the end of the session; zero: there is none. Signs: the person may sign in or out.
 	Who         audit.Author
 	Until       time.Time
 	Signs       bool
@@ -50,7 +50,7 @@ type link struct {
 	Current       bool
 }
 
-// entry is a link of the menu on the page of an address.
+// entry returns a link of the menu, which is current if the page is at its address or below it.
 func entry(address, to, name string) link {
 	address, _, _ = strings.Cut(address, "?")
 	return link{to, name, address == to || (to != "/ops/" && strings.HasPrefix(address, to+"/"))}
@@ -121,7 +121,7 @@ func tone(state any) string {
 	}
 }
 
-// templates are those of the pages by their files, with the shared parts. Each is parsed at its first use.
+// templates has the pages' templates by file name, with the shared parts. Each is parsed at its first use.
 var templates = func() map[string]func() *template.Template {
 	layout := sync.OnceValue(func() *template.Template {
 		made := template.New("layout.html").Funcs(functions)
@@ -168,7 +168,7 @@ var (
 	codes  = regexp.MustCompile(`\b([a-z][a-z0-9]*(_[a-z0-9]+)+|[A-Z]\w*[A-Z_]\w*)\b`)
 )
 
-// marked is a text with its times, and with its codes that no other word is like as links to what they mean.
+// marked returns a text with its times marked, and with links from unmistakable codes to what they mean.
 func marked(text string) template.HTML {
 	escaped := stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string {
 		at, err := time.Parse(time.RFC3339, stamp)
@@ -198,7 +198,7 @@ func grouped(text string) string {
 	return strings.TrimSuffix(text, digits) + whole + digits[end:]
 }
 
-// href is an address with its arguments escaped.
+// href returns an address with its arguments escaped.
 func href(format string, args ...string) string {
 	escaped := make([]any, len(args))
 	for i, arg := range args {
@@ -207,7 +207,7 @@ func href(format string, args ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// of is the address of a tenant's thing. It does not name the default tenant.
+// of adds the tenant to an address, unless it is the default tenant.
 func of(address, tenant string) string {
 	if tenant == dedupe.DefaultTenant {
 		tenant = ""
@@ -215,10 +215,10 @@ func of(address, tenant string) string {
 	return with(address, "tenant", tenant)
 }
 
-// with is an address with parameters, by name and value in turn. An empty value removes its parameter.
+// with returns an address with parameters, given as names and values. An empty value removes its parameter.
 func with(address string, pairs ...string) string {
 	before, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // a malformed parameter is none
+	values, _ := url.ParseQuery(query) // malformed parameters are left out
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
 			values.Del(pairs[i])
@@ -275,13 +275,13 @@ var secured = chi.Chain(
 	middleware.SetHeader("Cross-Origin-Opener-Policy", "same-origin"),
 )
 
-// zipped compresses pages. They hold no secret beside another's text, so the length of an answer reveals
-// none.
+// zipped compresses pages. No page has a secret beside the text of somebody else, so the length of an answer
+// reveals no secret.
 var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
 
-// static is the address of a file, by its contents.
+// static returns the address of a file, with a hash of its contents.
 func static(name string) string {
-	body, _ := files.ReadFile("static/" + name) // what is not there is answered with 404
+	body, _ := files.ReadFile("static/" + name) // a missing file is answered with 404
 	sum := sha256.Sum256(body)
 	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name
 }

@@ -49,7 +49,7 @@ func (p *Pages) queue(v *visit) (any, error) {
 	}, nil
 }
 
-// rates are the series of queues by their ids, and the largest bucket of all.
+// rates returns the series of queues by id, and the largest bucket of all.
 func (p *Pages) rates(v *visit, given ...string) (of map[string]queues.Series, most int64, err error) {
 	found, err := look[queues.Rates](p, v, "queues rates", given...)
 	of = map[string]queues.Series{}
@@ -89,7 +89,7 @@ func (p *Pages) overview(v *visit) (any, error) {
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
 	}
-	hours, most, err := p.rates(v) // of all queues, whose charts have one scale
+	hours, most, err := p.rates(v) // of all queues: their charts have one scale
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +140,10 @@ func byDeadLetters(a, b queues.Queue) int {
 func byWaiting(a, b queues.Queue) int { return cmp.Compare(b.Waiting.Total(), a.Waiting.Total()) }
 
 type plot struct {
-	// Text is the chart in a sentence, for people who do not see it.
+	// Text is the chart in a sentence, for people who cannot see it.
 	Title, Text string
 	Bars        []bar
-	// Most is the end of its scale; 0: there is nothing to see.
+	// Most is the upper end of its scale; 0: there is nothing to show.
 	Most     int64
 	From, To time.Time
 }
@@ -175,7 +175,7 @@ func (p *Pages) search(v *visit) (any, error) {
 	}
 	view, err := p.detail(v, o)
 	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 && len(found.More) == 0 {
-		if shows, err := url.Parse(found.Items[0].Path); err == nil { // its id may have been written by others
+		if shows, err := url.Parse(found.Items[0].Path); err == nil { // the id may come from outside
 			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
 		}
 	}
@@ -197,7 +197,7 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
-// account is the page of an account of points. Any other account has a statement alone.
+// account is the page of an account of points. Any other account has only a statement.
 func (p *Pages) account(v *visit) (any, error) {
 	name := v.param("account")
 	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {

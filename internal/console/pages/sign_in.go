@@ -63,8 +63,8 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers people who are not admitted. Without a session they are sent to the form. A link from
-// another site brings no cookie, so a page loads the address again, as its own.
+// refuse answers people who are not admitted. Without a session they are sent to the form. A browser that
+// follows a link from another site sends no cookie, so a page of ours loads the address again.
 func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Problem) {
 	v, looks := p.visit(w, r), r.Method == http.MethodGet || r.Method == http.MethodHead
 	mode, dest := r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
@@ -87,7 +87,7 @@ func (p *Pages) signsIn(r *http.Request) bool {
 var errNameless = serve.Refuse(http.StatusForbidden, "name_needed",
 	"Say who you are before you change something: sign in with your name, go back, and send it again.")
 
-// named refuses changes by people without a name, where they can sign in with one: the audit needs it.
+// named refuses changes by people without a name if they can sign in with one: the audit needs it.
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -14,12 +14,12 @@ import (
 // AuditKind is the kind of the audit's entries about an operation.
 const AuditKind = "operation"
 
-// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was
+// errDecided: the operation is already as the decision wants it, perhaps by a commit of ours whose answer was
 // lost.
 var errDecided = errors.New("bulk: decided already")
 
-// Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match
-// than expect, the total of its preview, and may be one of audit.TwoPeople.
+// Begin records a person's operation, which Run performs. The error is ErrChanged if the number of matching
+// items is not expect, the total of the preview, and may be one of audit.TwoPeople.
 func (o *Operator) Begin(
 	ctx context.Context, asked Operation, by audit.Author, expect int,
 ) (Operation, error) {
@@ -58,7 +58,7 @@ func (o *Operator) Begin(
 	return op, nil
 }
 
-// expected is how many open items match, where these are as many as somebody has seen and at least one.
+// expected returns how many open items match. It refuses if they are not as many as expect, or none.
 func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, error) {
 	total, err := o.Total(ctx, f)
 	switch {
@@ -72,8 +72,8 @@ func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, e
 	return int64(total), nil
 }
 
-// change commits an operation as decide leaves it, with the writes that decide returns, as store.Update does.
-// After errDecided it returns the operation as it is.
+// change commits the operation as decide has modified it, with the writes that decide returns, by
+// store.Update. If decide returns errDecided, it commits nothing and returns the operation.
 func (o *Operator) change(
 	ctx context.Context, id string, decide func(*Operation) ([]store.Write, error),
 ) (op Operation, err error) {
@@ -96,7 +96,7 @@ func (o *Operator) change(
 	return op, err
 }
 
-// Approve lets a waiting operation run. expect and the errors are as of Begin.
+// Approve starts a waiting operation. expect and the errors are those of Begin.
 func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expect int) (Operation, error) {
 	return o.decide(ctx, id, "approve", by, func(op *Operation) error {
 		if op.Progress != Waiting {
@@ -111,11 +111,11 @@ func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expe
 	})
 }
 
-// endings are how people end an operation before it is finished, by what they do.
+// endings has the ways in which people end an operation early, with the verb for each.
 var endings = map[Progress]string{Cancelled: "cancel", Rejected: "reject"}
 
-// End has an operation that is not over Cancelled: it touches no further item. Or a second person has one
-// Rejected that waits for approval. One that stands so already stays as it is.
+// End cancels an operation that is not over, so that it changes no further item, or rejects one that waits
+// for approval, as a second person. It does nothing if the operation is in that state already.
 func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Change) (Operation, error) {
 	return o.decide(ctx, id, endings[to], by, func(op *Operation) error {
 		switch {
@@ -134,7 +134,7 @@ func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Cha
 	})
 }
 
-// decide commits what a person decides of an operation, with the entry of the audit. A runner has it no more.
+// decide commits a person's decision on an operation, with its audit entry. It also ends the runner's hold.
 func (o *Operator) decide(
 	ctx context.Context, id, action string, by audit.Change, decision func(*Operation) error,
 ) (Operation, error) {

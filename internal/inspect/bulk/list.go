@@ -16,8 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Filter selects items; an operation is about one queue. Since and Until are of the time that an item is kept
-// since.
+// Filter selects items; that of an operation names a queue. Since and Until bound the time at which an item
+// was stored.
 type Filter struct {
 	Queue       string    `json:"queue" store:"queue" expects:"filter.queue" help:"the queue, or its dead letters, by id or alias"`
 	Reason      string    `json:"reason,omitempty" store:"reason" expects:"filter.reason" help:"only of this reason"`
@@ -26,7 +26,7 @@ type Filter struct {
 	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" expects:"filter.ordering_key" help:"only of this ordering key"`
 	Since       time.Time `json:"since,omitzero" store:"since,omitzero" expects:"filter.since" help:"only kept from then on"`
 	Until       time.Time `json:"until,omitzero" store:"until,omitzero" expects:"filter.until" help:"only kept before then"`
-	// Items are the ids of some, at most MaxChosen.
+	// Items are the ids of items, at most MaxChosen; empty: all.
 	Items []string `json:"items,omitempty" store:"items,omitzero" expects:"filter.items" help:"only these, by their ids"`
 }
 
@@ -79,11 +79,11 @@ func (f Filter) query(state deadletter.State, limit int) store.Query {
 	return store.Query{Collection: deadletter.Collection, Equal: f.equal(state), Newest: newest, Limit: limit}
 }
 
-// ofEvent asks for the dead letters of one event, which are few, by its id alone.
+// ofEvent queries the dead letters of one event by its id alone, because they are few.
 func ofEvent(from store.Querier) store.Querier { return store.Few{Querier: from, Field: "event_id"} }
 
-// Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole
-// ids of items. The error may be ErrNoQueue.
+// Choose returns the filter with the id of its queue, which may be named by its dead letters' topic or alias,
+// and with whole ids of items. The error may be ErrNoQueue.
 func (o *Operator) Choose(ctx context.Context, f Filter) (Filter, error) {
 	q, ok := o.Catalog.DeadLetters(f.Queue)
 	if !ok && f.Queue != "" {
@@ -104,7 +104,7 @@ func (o *Operator) Choose(ctx context.Context, f Filter) (Filter, error) {
 	return f, nil
 }
 
-// living is the filter without what has expired and is not removed yet.
+// living narrows the filter to items that have not expired. Expired ones are removed only some time later.
 func (o *Operator) living(f Filter) Filter {
 	q, _ := o.Catalog.Queue(f.Queue)
 	if from := o.Now().Add(time.Microsecond - q.DeadLetter.Retention); from.After(f.Since) {
@@ -135,9 +135,9 @@ func (o *Operator) chosen(ctx context.Context, f Filter, state deadletter.State)
 	return items, nil
 }
 
-// List returns a page of items, the newest first by the time that they are kept since, ties by id, the
-// greatest first: those of a state, or all where it is empty. What has expired is left out. next is zero on
-// the last page, or may be of an empty one.
+// List returns a page of items in a state, or in any if it is empty: the newest first by the time at which
+// they were stored, then by id, the greatest first. It leaves out expired items. next is zero on the last
+// page, but the page after next may be empty.
 func (o *Operator) List(
 	ctx context.Context, f Filter, state deadletter.State, after store.Cursor, limit int,
 ) (items []deadletter.Item, next store.Cursor, err error) {
@@ -152,7 +152,7 @@ func (o *Operator) List(
 	return slices.DeleteFunc(items, func(i deadletter.Item) bool { return !now.Before(i.Expires) }), next, err
 }
 
-// Show returns the item of an id, or the only one whose id begins so.
+// Show returns the item with this id, or the only one whose id begins with it.
 func (o *Operator) Show(ctx context.Context, id string) (deadletter.Item, error) {
 	return named(ctx, o.Store, deadletter.Item{ID: id}.Key(), deadletter.ItemOf)
 }
@@ -173,7 +173,7 @@ func named[T any](
 // perPage is how many items are read at a time. Each may have a large payload.
 const perPage = 100
 
-// Each yields the open items of a filter, as List has them. An error is the last that it yields.
+// Each yields the open items of a filter, in the order of List. It ends after an error.
 func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[deadletter.Item, error] {
 	return func(yield func(deadletter.Item, error) bool) {
 		for after, more := (store.Cursor{}), true; more; more = !after.IsZero() {
@@ -192,7 +192,7 @@ func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[deadletter.Item
 	}
 }
 
-// Total is how many open items match, exactly. The error is ErrRefused where they are too many.
+// Total returns the exact number of open items that match. More than MaxItems are ErrRefused.
 func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 	if len(f.Items) > 0 {
 		items, _, err := o.List(ctx, f, deadletter.Open, store.Cursor{}, MaxChosen)
@@ -227,7 +227,7 @@ func (o *Operator) matches(ctx context.Context, f Filter) (all []deadletter.Item
 	return all, nil
 }
 
-// number is the message id where it is a number, as Pub/Sub's are; else 0.
+// number returns the message id as a number, as Pub/Sub's are; 0: it is none.
 func number(i deadletter.Item) uint64 {
 	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
 	return n

@@ -1,6 +1,6 @@
-// Package bulk owns what people do with dead letters: they choose some by a filter, and replay, discard or
-// complete them in an operation, which is its own audit, goes on over crashes, and waits for a second person
-// where the queue says so. It refuses to change a message.
+// Package bulk owns operations on dead letters: a person chooses some by a filter, and replays, discards or
+// completes them. An operation is its own audit record, continues after a crash, and waits for a second
+// person if the queue requires it. The package does not change messages.
 package bulk
 
 import (
@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// kinds says of each what it does.
+// kinds says what each kind of operation does.
 var kinds = map[deadletter.Kind]string{
 	deadletter.Replay: "Publish a queue's dead letters to it again, each under its ordering key, in their " +
 		"original order",
@@ -26,7 +26,7 @@ var kinds = map[deadletter.Kind]string{
 		"they stay on record",
 }
 
-// Progress is where an operation stands.
+// Progress is the stage of an operation.
 type Progress string
 
 // The stages of an operation.
@@ -39,26 +39,26 @@ const (
 	Rejected  Progress = "rejected"  // a second person has refused it, and it has done nothing
 )
 
-// Over reports whether an operation of this progress does nothing any more.
+// Over reports whether an operation in this stage has ended.
 func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == Rejected }
 
-// Operation is one replay, discard or completion by hand, and its own audit.
+// Operation is one replay, discard or completion by hand, and its own audit record.
 type Operation struct {
 	ID     string          `json:"id" show:"Operation,id" link:"operations"`
 	Kind   deadletter.Kind `json:"kind" store:"kind" show:"Kind,less"`
 	Filter Filter          `json:"filter" store:",inline" show:"Of"`
 	Who    string          `json:"who" store:"who" show:"Who"`
 	Why    string          `json:"why" store:"why" show:"Why"`
-	// Force replays also what has been replayed MaxReplays times.
+	// Force also replays items that were replayed MaxReplays times.
 	Force bool `json:"force" store:"force"`
-	// Rate is how many items a second are replayed at most.
+	// Rate is the maximum number of items that are replayed per second.
 	Rate     int64    `json:"rate" store:"rate" show:"Rate,detail"`
 	Progress Progress `json:"progress" store:"progress" show:"Progress"`
-	// Total matched at the start; Done of them are dealt with, Skipped passed by.
+	// Total items matched at the start; Done of them were changed, and Skipped were not.
 	Total   int64 `json:"total" store:"total" show:"Total"`
 	Done    int64 `json:"done" store:"done" show:"Done"`
 	Skipped int64 `json:"skipped" store:"skipped" show:"Skipped,detail"`
-	// Outcomes is what became of what a replay has replayed, where the answer says it.
+	// Outcomes counts what became of the items of a replay; nil: it was not requested.
 	Outcomes *Outcomes `json:"outcomes,omitempty" show:"Became,detail"`
 	// ApprovedBy is the second person, and ApprovedWhy the reason that they gave.
 	ApprovedBy  string    `json:"approved_by,omitempty" store:"approved_by" show:"Approved by,less"`
@@ -66,17 +66,17 @@ type Operation struct {
 	CreatedAt   time.Time `json:"created_at" store:"created_at" show:"Begun,less"`
 	// FinishedAt is when it was finished, cancelled or rejected.
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero" show:"Ended,detail"`
-	// EndedBy has cancelled or rejected it, and EndedWhy is the reason that they gave.
+	// EndedBy is the person who cancelled or rejected it, and EndedWhy the reason that they gave.
 	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero" show:"Ended by,detail"`
 	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero" show:"Ended why,detail"`
-	// Runner has the operation to itself until RunnerUntil; empty: there is none.
+	// Runner is the id of the call that has it to itself until RunnerUntil; empty: no call does.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
 }
 
 func operationKey(id string) store.Key { return store.Key{Collection: audit.Collection, ID: id} }
 
-// Stands says how far it is. It goes on until it is over, and all that it has replayed.
+// Stands says how far the operation is. goesOn: it runs, or the result of one of its replays is open.
 func (op Operation) Stands() (line string, goesOn bool) {
 	line = fmt.Sprintf("operation %s: %d of %d", op.ID, op.Done, op.Total)
 	if op.Outcomes != nil {
@@ -86,7 +86,7 @@ func (op Operation) Stands() (line string, goesOn bool) {
 	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() && waits
 }
 
-// Missed says that not all that was to be replayed is processed, or dealt with by others.
+// Missed returns an error if some items of a replay are neither processed nor dealt with by others.
 func (op Operation) Missed() error {
 	switch {
 	case op.Kind != deadletter.Replay:
@@ -109,8 +109,8 @@ func (op Operation) Notes() []string {
 	return []string{"It waits for the approval of somebody else: " + approve + ", or reject."}
 }
 
-// Matching is the filter of what the operation would deal with: what is kept since it was begun is not for
-// it.
+// Matching returns the filter of the items that the operation would change: items stored after its begin are
+// excluded.
 func (op *Operation) Matching() Filter {
 	f, last := op.Filter, op.CreatedAt.Add(time.Microsecond)
 	if f.Until.IsZero() || f.Until.After(last) {
@@ -129,39 +129,39 @@ func OperationOf(doc store.Document) (Operation, error) {
 	return op, nil
 }
 
-// Operation returns the operation of an id, or the only one whose id begins so.
+// Operation returns the operation with this id, or the only one whose id begins with it.
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
 	return named(ctx, o.Store, operationKey(id), func(doc store.Document) (Operation, error) {
-		if audit.IsEntry(doc.Key.ID) { // they stand beside the operations
+		if audit.IsEntry(doc.Key.ID) { // the collection has both
 			return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
 		}
 		return OperationOf(doc)
 	})
 }
 
-// InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then
+// InStage returns a page of the operations in one stage, or of all, the newest first by when they began, then
 // by id.
 func (o *Operator) InStage(
 	ctx context.Context, progress Progress, after store.Cursor, limit int,
 ) ([]Operation, store.Cursor, error) {
 	return store.List(ctx, o.Store, store.Query{
 		Collection: audit.Collection, Equal: store.Equals("progress", string(progress)), After: after, Limit: limit,
-		Newest: &store.Newest{Field: "created_at"}, // the entries beside them have no such time, and are not found
+		Newest: &store.Newest{Field: "created_at"}, // audit entries have no such time, and are not found
 	}, OperationOf)
 }
 
-// Outcomes is what became of the items that a replay has put on their queue again.
+// Outcomes counts the items of a replay by what became of them.
 type Outcomes struct {
 	Processed int64 `json:"processed"`
 	DeadAgain int64 `json:"dead_again"`
-	// Waiting: nothing is known of their end.
+	// Waiting: their replay has not ended yet.
 	Waiting int64 `json:"waiting"`
-	// Later: they were dealt with since in another way, or removed.
+	// Later: they were closed since in another way, or removed.
 	Later    int64 `json:"later"`
 	PassedBy int64 `json:"passed_by"`
 }
 
-// String says how many there are of each, of those that there are.
+// String lists how many were processed, and the other numbers that are not 0.
 func (o Outcomes) String() string {
 	parts := []string{fmt.Sprintf("%d processed", o.Processed)}
 	for _, more := range []struct {
@@ -183,7 +183,7 @@ func (o Outcomes) String() string {
 // Outcomes counts what became of the items of a replay, in three counting queries.
 func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error) {
 	found := Outcomes{PassedBy: op.Skipped, Later: op.Done}
-	// What waits is counted first. An item that ends meanwhile is counted twice then, and not missed.
+	// Waiting is counted first. So an item that ends meanwhile is counted twice rather than missed.
 	for _, of := range []struct {
 		state deadletter.State
 		count *int64
@@ -201,8 +201,7 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 	return found, nil
 }
 
-// Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or
-// all.
+// Items returns a page, by id, of the items whose latest operation this is: those in one state, or all.
 func (o *Operator) Items(
 	ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int,
 ) ([]deadletter.Item, store.Cursor, error) {
@@ -227,7 +226,7 @@ func Asked(
 	return all, !next.IsZero(), err
 }
 
-// DealsWith reports whether the operation would deal with an open item.
+// DealsWith reports whether the operation would change an open item.
 func (op *Operation) DealsWith(item deadletter.Item) bool {
 	return op.Matching().selects(item, deadletter.Open)
 }

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// Begin asks for an operation.
+// Begin is a request to begin an operation.
 type Begin struct {
 	Filter
 	Expect int   `json:"expect" expects:"total" help:"the total of the preview"`
@@ -19,41 +19,41 @@ type Begin struct {
 	console.Change
 }
 
-// ListOfOperations asks for the operations of a stage.
+// ListOfOperations requests a page of operations, of one stage or all.
 type ListOfOperations struct {
 	Progress string `json:"-" query:"progress" validate:"omitempty,oneof=waiting_for_approval running finished cancelled rejected" help:"only operations with this progress"`
 	console.Page
 }
 
-// OneOperation asks for an operation.
+// OneOperation is a request about one operation.
 type OneOperation struct {
 	ID string `json:"-" path:"id" validate:"required" help:"operation"`
 }
 
-// ListOfItems asks for the dead letters that an operation was the last to deal with.
+// ListOfItems requests the dead letters whose latest operation this is.
 type ListOfItems struct {
 	OneOperation
 	State string `json:"-" query:"state" validate:"omitempty,oneof=open replayed processed corrected discarded completed all" help:"only those in this state"`
 	console.Page
 }
 
-// Approve asks to approve an operation.
+// Approve is a request to approve an operation.
 type Approve struct {
 	OneOperation
 	Expect int `json:"expect" expects:"total" help:"the total of the operation's preview"`
 	console.Change
 }
 
-// End asks to cancel an operation, or to reject it.
+// End is a request to cancel or to reject an operation.
 type End struct {
 	OneOperation
 	console.Change
 }
 
-// runTime is how long one request runs an operation. The client asks again.
+// runTime is how long one request runs an operation. After it, the client sends another request.
 const runTime = 20 * time.Second
 
-// Operations are what people do with dead letters, and with the operations on them.
+// Operations returns what people can do with dead letters, and with the operations on them.
 func (o *Operator) Operations() (all []console.Operation) {
 	for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
 		all = append(all, console.New(console.Row{
@@ -102,7 +102,7 @@ func (o *Operator) Operations() (all []console.Operation) {
 			Empty:   "It has changed no dead letter, or later operations have changed them since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[deadletter.Item], error) {
 			if op, err := o.Operation(ctx, in.ID); err == nil {
-				in.ID = op.ID // else it is that of no operation, which has dealt with nothing
+				in.ID = op.ID // else no operation has this id, and the list is empty
 			} else if !errors.Is(err, ErrUnknown) {
 				return console.List[deadletter.Item]{}, err
 			}

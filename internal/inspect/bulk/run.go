@@ -19,13 +19,13 @@ import (
 const (
 	// MaxItems is how many items one operation may touch.
 	MaxItems = 10_000
-	// MaxReplays is after how many replays an item is left alone, unless forced.
+	// MaxReplays is the number of replays after which an item is skipped, unless forced.
 	MaxReplays = 3
-	// Rate is how many items a second are replayed unless an operation says otherwise, up to MaxRate.
+	// Rate is the number of items replayed per second unless an operation sets another, up to MaxRate.
 	Rate    = 50
 	MaxRate = 1000
 	batch   = 25
-	// hold is how long a runner has an operation to itself without a sign of life.
+	// hold is how long a runner keeps an operation to itself after its last commit.
 	hold = 15 * time.Second
 )
 
@@ -35,7 +35,7 @@ var (
 	ErrUnknown = console.Refuse(console.Absent, "unknown", "There is nothing of that id.")
 	// ErrRefused is wrapped by a refusal of what was requested; the text says why.
 	ErrRefused = console.Refuse(console.Refused, "refused", "")
-	// ErrChanged: other items match than those that somebody has seen.
+	// ErrChanged: not as many items match as the person has seen.
 	ErrChanged = console.Refuse(console.Conflict, "changed", "")
 	// ErrNoQueue: the catalog has no such queue.
 	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
@@ -44,7 +44,7 @@ var (
 		console.Refuse(console.Conflict, "busy", "The operation is being run; ask again."), store.ErrBusy)
 )
 
-// Operator looks at dead letters and deals with them.
+// Operator shows dead letters and performs operations on them.
 type Operator struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
@@ -53,14 +53,14 @@ type Operator struct {
 	NewID func() string
 	// Wait waits for a time, or returns ctx's error.
 	Wait func(ctx context.Context, d time.Duration) error
-	// Relay publishes what the outbox lane holds, or else it is published later. nil: nothing is published here,
-	// and replays are left to the process that publishes them, at their rate.
+	// Relay publishes the messages of an outbox lane; after an error they are published later. nil: this process
+	// does not publish, and leaves replays to the process that does, at their rate.
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Run continues an operation until it is over or ctx ends. Another call, on any instance, continues where it
-// stopped; of two at once one gets store.ErrBusy. Each batch is one commit: items, messages and progress. So
-// nothing is done after a cancel.
+// Run continues an operation until it is over or ctx ends. A later call, on any instance, continues where it
+// stopped; of two concurrent calls one gets store.ErrBusy. Each batch is one commit of items, messages and
+// progress, so a cancelled operation changes nothing more.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {
@@ -89,7 +89,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	if err != nil && !errors.Is(err, store.ErrBusy) && ctx.Err() == nil {
 		return op, err
 	}
-	// Another call may continue at once, also where this one was cut off.
+	// Release the operation, even after ctx has ended, so that another call may continue at once.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
 	defer cancel()
 	op, failed := o.change(last, op.ID, func(op *Operation) ([]store.Write, error) {
@@ -108,7 +108,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	return op, failed
 }
 
-// RunAll continues the newest operations that run, at most so many, until ctx ends.
+// RunAll continues the newest running operations, as many as most, until ctx ends.
 func (o *Operator) RunAll(ctx context.Context, most int, log *slog.Logger) (any, error) {
 	running, _, err := o.InStage(ctx, Running, store.Cursor{}, most)
 	if err != nil {
@@ -142,7 +142,7 @@ func (o *Operator) RunAll(ctx context.Context, most int, log *slog.Logger) (any,
 	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
 }
 
-// work deals with what is left of an operation, batch by batch, and reports whether that was all.
+// work performs the rest of an operation, batch by batch, and reports whether it has reached the end.
 func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole bool, err error) {
 	left, err := o.matches(ctx, op.Matching())
 	if err != nil {
@@ -164,7 +164,7 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 		left = left[len(some):]
 		for _, lane := range lanes {
 			if o.Relay(ctx, lane) != nil {
-				break // the relay's task has the rest
+				break // the relay's task publishes the rest
 			}
 		}
 		pace := time.Duration(done) * time.Second / time.Duration(op.Rate)
@@ -175,8 +175,8 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 	return len(left) == 0, nil //nolint:nilerr // a wait that is cut off leaves the rest to the next run
 }
 
-// step deals with some items in one commit. It returns how many it has found open, and the lanes to be
-// relayed.
+// step performs the operation on some items in one commit. It returns how many of them were open, and the
+// lanes to be relayed.
 func (o *Operator) step(
 	ctx context.Context, id, runner string, some []deadletter.Item,
 ) (done int64, lanes []string, err error) {
@@ -198,7 +198,7 @@ func (o *Operator) step(
 			case err != nil:
 				return nil, err
 			case item.State != deadletter.Open, item.Kept.After(op.CreatedAt), item.Operation == op.ID:
-				continue // one that this operation has replayed may have died again by a clock that is behind
+				continue // one that it has replayed may have died again, with an earlier time by a slow clock
 			}
 			if op.Kind == deadletter.Replay {
 				again := item.Replay(q)

@@ -2,10 +2,10 @@ package deadletters
 
 import "strings"
 
-// table has the causes by who can mend them. Below what to do about them stand reasons, or what begins them,
+// table has the causes by who can fix them. After a line with what to do come reasons, or their prefixes,
 // with what happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
 var table = map[string]string{
-	// of the event: a provider or a producer
+	// a provider or a producer
 	"the sender": `
 Its sender sends it again, whole, under a new id; discard this one.
 	body_expected: The event has no data that could be posted
@@ -71,7 +71,7 @@ Its sender sends it later; discard this one.
 	deliver_at_too_far: Its time of delivery is more than 30 days ahead
 Replay it. Its sender sends less than 512 KiB.
 	too_large_to_wait: It has to wait, and is too large to be kept`,
-	// which the target of the queue is
+	// the target of the queue
 	"the called service": `
 Replay it when the service is well.
 	callee_failed_: %s answered %c
@@ -116,7 +116,7 @@ Nothing: it is tried again by itself. If it goes on: docs/runbooks/waiting.md.
 	queue_full: All slots of the queue were in use for all of slot_wait
 Nothing: the next run of release-delayed releases it. If it goes on: billhook admin doctor.
 	alarm_unavailable: Cloud Tasks did not take the alarm`,
-	// a bug, or a document that was changed past it
+	// a bug, or a document that something else has changed
 	"Billhook": `
 Nothing: it is tried again by itself.
 	batch_unanswered: A batch ended without an answer for this event
@@ -155,7 +155,7 @@ Look at the last lines of that instance and at its memory.
 	worker_died: The worker died in an attempt
 Replay it where it has its message; its payload shows that.
 	entry_unreadable: A stored document was damaged`,
-	// it waits, and goes on by itself
+	// it waits, and continues by itself
 	"nobody": `
 Discard it.
 	callee_gone_: %s answered %c: what it is about is gone
@@ -180,10 +180,10 @@ See that reason. It is in the detail.
 	attempts_exhausted: It used up its attempts; the reason is that of the last failure`,
 }
 
-// Cause says of the reasons that begin with its name what happened, who can mend it, and what to do.
+// Cause says, for the reasons that begin with Name, what happened, who can fix it, and what to do.
 type Cause struct{ Name, What, Fault, Do string }
 
-// Causes are those of all reasons.
+// Causes returns the causes of all reasons.
 func Causes() (all []Cause) {
 	for fault, text := range table {
 		do := ""
@@ -199,7 +199,7 @@ func Causes() (all []Cause) {
 	return all
 }
 
-// CauseOf finds the longest beginning of a reason that is known; empty where none is.
+// CauseOf returns the cause with the longest Name that the reason begins with; empty: none has such a name.
 func CauseOf(reason string) (found Cause) {
 	for _, known := range Causes() {
 		if strings.HasPrefix(reason, known.Name) && len(known.Name) > len(found.Name) {

@@ -1,5 +1,5 @@
-// Package deadletters shows dead letters: what happened to each and what to do, how many there are for which
-// reason, and what an operation on them would touch. It changes nothing.
+// Package deadletters shows dead letters: what happened to each and what to do, how many there are by reason,
+// and what an operation on them would change. It changes nothing.
 package deadletters
 
 import (
@@ -14,7 +14,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what is shown of dead letters.
+// Reads reads dead letters for people.
 type Reads struct {
 	events.Reads
 	Operator *bulk.Operator
@@ -30,31 +30,31 @@ type Choice struct {
 	console.Span
 }
 
-// Chosen is a Choice that may name some.
+// Chosen is a Choice that may also name dead letters by their ids.
 type Chosen struct {
 	Choice
 	Items []string `json:"-" query:"items" arg:"id" help:"only these, by their ids"`
 }
 
-// ListDeadLetters asks for dead letters.
+// ListDeadLetters requests a page of dead letters.
 type ListDeadLetters struct {
 	Chosen
 	State string `json:"-" query:"state" validate:"oneof=open replayed processed corrected discarded completed all" default:"open" help:"the state, or all"`
 	console.Page
 }
 
-// OneDeadLetter asks for a dead letter.
+// OneDeadLetter is a request about one dead letter.
 type OneDeadLetter struct {
 	ID string `json:"-" path:"id" validate:"required" help:"id"`
 }
 
-// LookAtPayload asks for the payload of a dead letter.
+// LookAtPayload requests the payload of a dead letter.
 type LookAtPayload struct {
 	OneDeadLetter
 	console.Change
 }
 
-// Operations are what people do with dead letters before they decide, which is to look at them.
+// Operations returns the operations that show dead letters to people before they decide.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

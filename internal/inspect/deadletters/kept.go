@@ -19,14 +19,14 @@ import (
 type Kept struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes" show:"Attributes,detail"`
-	// Target is the service that its handler calls, and Path where; empty: it calls none.
+	// Target is the service that its handler calls, and Path the path there; empty: it calls none.
 	Target string `json:"target,omitempty" show:"Target,detail"`
 	Path   string `json:"path,omitempty" show:"Path,detail"`
-	// Later is what came after it; absent where nothing follows it in order, or it is not open.
+	// Later counts the later messages of its ordering key; absent if it is not ordered, or not open.
 	Later *Later `json:"later,omitempty" show:"Later messages of its key,detail"`
 	// Size is the size of the minimized payload that is kept, in bytes.
 	Size int64 `json:"payload_bytes" show:"Payload bytes,detail"`
-	// Data is that payload where it is JSON; else Base64 has it. Both are for somebody who has asked for it.
+	// Data is that payload if it is JSON, else Base64 is. Both are empty unless the payload was requested.
 	Data   jsontext.Value `json:"data,omitempty" show:"Payload,detail"`
 	Base64 []byte         `json:"data_base64,omitempty" show:"Payload (not JSON),detail"`
 }
@@ -39,10 +39,10 @@ func (a Reads) kept(item deadletter.Item) Kept {
 	return kept
 }
 
-// Later says what became of the later messages of a dead letter's ordering key.
+// Later counts the later messages of a dead letter's ordering key, by what became of them.
 type Later struct {
-	// Done are completed, Dead have a dead letter, and Waiting are with a worker, in the broker, or kept for
-	// later.
+	// Done counts the completed ones, Dead those with a dead letter, and Waiting those that are with a worker,
+	// in the broker, or kept for later.
 	Done    int64 `json:"done"`
 	Dead    int64 `json:"dead_lettered"`
 	Waiting int64 `json:"waiting"`
@@ -50,10 +50,10 @@ type Later struct {
 	More bool `json:"more"`
 }
 
-// laterLooked is how many events of the key are looked at, and how many kept messages are counted.
+// laterLooked bounds the events of the key that are read, and the kept messages that are counted.
 const laterLooked = 100
 
-// String is what a person reads.
+// String returns the counts as text.
 func (l Later) String() string {
 	text := fmt.Sprintf("%d done, %d dead-lettered, %d waiting", l.Done, l.Dead, l.Waiting)
 	if l.More {
@@ -62,7 +62,7 @@ func (l Later) String() string {
 	return text
 }
 
-// Later looks at what came after an open dead letter; nil where nothing follows anything.
+// Later counts the later messages of a dead letter's ordering key; nil if it is not ordered, or not open.
 func (a Reads) Later(ctx context.Context, item deadletter.Item) (*Later, error) {
 	q, known := a.Catalog.Queue(item.Queue)
 	key, tenant := item.OrderingKey, item.TenantID()
@@ -85,7 +85,7 @@ func (a Reads) Later(ctx context.Context, item deadletter.Item) (*Later, error) 
 			later.Done++
 		case r.Status == dedupe.DeadLettered:
 			later.Dead++
-		case r.Status == dedupe.Processing, r.DelayTicket == "": // else it is among those that are kept
+		case r.Status == dedupe.Processing, r.DelayTicket == "": // else its lane counts it
 			later.Waiting++
 		}
 	}
@@ -111,7 +111,7 @@ func (k Kept) Happened() string {
 	return fmt.Sprintf("%s; Billhook gave up on %s UTC.", what, k.Died().UTC().Format("2006-01-02 at 15:04"))
 }
 
-// ToDo says what a person can do; empty where nothing is to be done.
+// ToDo says what a person can do; empty: there is nothing to do.
 func (k Kept) ToDo() string {
 	if k.State != deadletter.Open {
 		return ""
@@ -120,7 +120,7 @@ func (k Kept) ToDo() string {
 	return do
 }
 
-// Runbook says more about it.
+// Runbook is the page with more about it.
 func (Kept) Runbook() string { return "docs/runbooks/dead-letters.md" }
 
 // Notes say what happened and what to do.

@@ -15,22 +15,22 @@ import (
 	"billhook/internal/pipeline/dryrun"
 )
 
-// Preview is what an operation would touch now: what the person sees who begins it, and the one who approves
-// it.
+// Preview is what an operation would change now. The person who begins the operation sees it, and so does the
+// one who approves it.
 type Preview struct {
-	// Total is exact, and Looked of how many the rest says: all, or the newest MaxLooked.
+	// Total is exact. The fields after Looked describe only the newest of them: all, or maxLooked.
 	Total    int    `json:"total" show:"Dead letters"`
 	Looked   int    `json:"looked"`
 	ByReason Counts `json:"by_reason" show:"Reasons"`
 	ByType   Counts `json:"by_type" show:"Types"`
 	// Keys is how many ordering keys they have.
 	Keys int `json:"keys" show:"Ordering keys"`
-	// Looping were replayed MaxReplays times and are passed by without force; Omitted were too large to keep.
+	// Looping were replayed MaxReplays times and are skipped unless forced; Omitted were too large to keep.
 	Looping int       `json:"looping"`
 	Omitted int       `json:"omitted"`
 	Oldest  time.Time `json:"oldest,omitzero" show:"Oldest"`
 	Newest  time.Time `json:"newest,omitzero" show:"Newest"`
-	// Filter is what was chosen, as an operation takes it.
+	// Filter is what was chosen, in the form that an operation takes.
 	Filter bulk.Filter `json:"filter"`
 	// Items are the newest of them, at most maxTried.
 	Items []Previewed `json:"items"`
@@ -38,20 +38,20 @@ type Preview struct {
 	FourEyes bool `json:"-"`
 }
 
-// Previewed is a dead letter, and what a worker would do of it now: what it would write, emit and call.
+// Previewed is a dead letter, with what a worker would write, emit and call for it now.
 type Previewed struct {
 	deadletter.Item
-	// Trial is absent where Unknown says why that is not known.
+	// Trial is the result of the trial; absent: there is none, and Unknown says why.
 	Trial   *dryrun.Trial `json:"trial,omitempty"`
 	Unknown string        `json:"unknown,omitempty"`
-	// Later is what came after it, where it is the only one.
+	// Later counts the later messages of its ordering key; absent if it is not the only dead letter.
 	Later *Later `json:"later,omitempty"`
 }
 
-// Counts are how many there are of each name.
+// Counts has a number for each name.
 type Counts map[string]int
 
-// String has the most frequent first.
+// String lists the names with their numbers, the most frequent first.
 func (c Counts) String() string {
 	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int {
 		return cmp.Or(c[b]-c[a], strings.Compare(a, b))
@@ -62,15 +62,15 @@ func (c Counts) String() string {
 	return strings.Join(names, ", ")
 }
 
-// A preview reads at most maxLooked items, and tries at most maxTried of them, as long as tryTime.
+// A preview reads at most maxLooked items, and tries at most maxTried of them, for at most tryTime.
 const (
 	maxLooked = 500
 	maxTried  = 20
 	tryTime   = time.Second
 )
 
-// Preview counts what matches, reads the newest of it, and has a worker try the newest of these. It touches
-// nothing.
+// Preview counts the matching items, reads the newest of them, and has a worker try the newest of those. It
+// changes nothing.
 func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 	p := Preview{ByReason: Counts{}, ByType: Counts{}, Filter: f, Items: []Previewed{}}
 	q, _ := a.Catalog.Queue(f.Queue)
@@ -124,7 +124,7 @@ func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 	return p, nil
 }
 
-// Notes are what is left out, and what would become of each were it replayed now.
+// Notes say what is left out, and what a replay would do with each dead letter now.
 func (p Preview) Notes() (lines []string) {
 	if p.Total == 0 {
 		lines = append(lines, "Nothing matches.")
@@ -157,7 +157,7 @@ func (p Preview) Notes() (lines []string) {
 	return lines
 }
 
-// Now says what would become of it.
+// Now says what a replay would do with it.
 func (p Previewed) Now() string {
 	if p.Trial == nil {
 		return "not known: " + p.Unknown

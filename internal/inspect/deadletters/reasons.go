@@ -13,16 +13,16 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reason is how many dead letters of a queue are open for one reason, counted up to deadletter.CountTo.
+// Reason counts the open dead letters of a queue with one reason, up to deadletter.CountTo.
 type Reason struct {
 	Queue string `json:"queue" show:"Queue,less" link:"queues"`
-	// Reason is empty with Others: those whose reason was not among the reasons that were looked at.
+	// Reason is empty for Others: the dead letters whose reason none of the newest items has.
 	Reason string `json:"reason" show:"Reason" link:"dead-letters?queue={queue}&reason={reason}"`
 	Others bool   `json:"others,omitempty"`
 	Count  int64  `json:"count" show:"Open"`
 	// More: there are more than Count.
 	More bool `json:"more"`
-	// Newest is since when the newest of those that were looked at is kept; zero for Others.
+	// Newest is when the newest of them was stored; zero for Others.
 	Newest time.Time `json:"newest_at,omitzero" show:"Newest,less"`
 }
 
@@ -40,8 +40,8 @@ func (r Reason) Notes() (lines []string) {
 // looked is how many of the newest items are read to find the reasons.
 const looked = 20
 
-// Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest,
-// the most frequent first and each up to deadletter.CountTo. What is left goes under Others.
+// Reasons counts the open items of a filter, which names a queue and no items, by each reason that the newest
+// have, up to deadletter.CountTo and the most frequent first. Others counts the rest.
 func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reason, err error) {
 	total, err := f.Count(ctx, o.Store, deadletter.CountTo+1)
 	if err != nil || total == 0 {
@@ -77,7 +77,7 @@ func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reas
 	return found, nil
 }
 
-// reasons counts the open items of a filter by their reasons, of one queue or of all that keep theirs.
+// reasons counts the open items of a filter by reason, in one queue or in all that keep dead letters.
 func (a Reads) reasons(ctx context.Context, f bulk.Filter) ([]Reason, error) {
 	counted := make([][]Reason, len(a.Catalog.Queues))
 	err := store.AtOnce(ctx, len(counted), func(ctx context.Context, i int) (err error) {

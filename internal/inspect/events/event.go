@@ -15,7 +15,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Event is the story of one event as far as it is stored.
+// Event is everything that is stored about one event.
 type Event struct {
 	Line
 	PayloadHash string    `json:"payload_hash" show:"Payload,detail"`
@@ -28,7 +28,7 @@ type Event struct {
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	Log         []dedupe.Attempt  `json:"log"`
 	Places      []Spot            `json:"places" show:"Waits"`
-	// Emissions are the first of the Emitted, and what became of them.
+	// Emissions are the first of the Emitted, each with its state.
 	Emissions []Emission `json:"emissions" show:"Emitted"`
 	History   []Step     `json:"history" show:"What happened"`
 	More      bool       `json:"more"`
@@ -36,10 +36,10 @@ type Event struct {
 	LogLink   string     `json:"log_link,omitempty" show:"Logged,detail"`
 }
 
-// Waits is the status of an event that has no record, and that waits.
+// Waits is the status of an event that waits and has no record.
 const Waits dedupe.Status = "WAITING"
 
-// Conflict is a message with the event's id that is not that event: its payload differs, or is broken.
+// Conflict is a message with the event's id that is another event: its payload differs, or is broken.
 type Conflict struct {
 	Queue       string        `json:"queue"`
 	Status      dedupe.Status `json:"status"`
@@ -50,21 +50,21 @@ type Conflict struct {
 	at time.Time
 }
 
-// found is what is stored under an event id.
+// found has what is stored under an event id.
 type found struct {
 	records     []store.Document
 	deadLetters []deadletter.Item
-	// waits are the messages that wait of the event and of what it has emitted, and own those that are the
-	// event, or will be once they are published.
+	// waits are the waiting messages of the event itself, and those that it has emitted. own are the waiting
+	// messages that are the event itself, or become it once they are published.
 	waits, own []lane.Kept
-	// more: there is more of the event than was read. unread: so it is of what waits.
+	// more: not everything about the event was read. unread: not all of its waiting messages were.
 	more, unread bool
 	// left is how many documents may still be read to show the event.
 	left int
 }
 
-// maxReads bounds the documents that the database reads to show an event. later are those of its pause, of
-// what it has moved, and of how many of its emissions wait.
+// maxReads bounds the documents that the database reads to show an event. later of them are for the queue's
+// pause, the entry of the books, and the number of waiting emissions.
 const (
 	maxReads = 50
 	later    = 3
@@ -80,7 +80,7 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 		{Collection: deadletter.Collection, Equal: of("event_id", queue, ""), Limit: closely + 1, Newest: newest},
 		{Collection: lane.Delayed.Entries(), Equal: of("event_id", queue, tenant), Limit: 3},
 		{Collection: lane.Outbox.Entries(), Equal: of("event_id", queue, tenant), Limit: 8},
-		// The queue of these is that of the event which has emitted them.
+		// The queue in these documents is the one of the event that emitted the message.
 		{Collection: lane.Delayed.Entries(), Equal: of("emits", "", tenant), Limit: 2},
 		{Collection: lane.Outbox.Entries(), Equal: of("emits", "", tenant), Limit: 2},
 	}
@@ -135,8 +135,8 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 	return f, nil
 }
 
-// withOwn are the records of conflicts, and that of the event itself, on the queue where one is named, which
-// may be behind them.
+// withOwn returns the records of conflicts, and the event's own record, on queue if one is named: the query
+// for a page may have ended before it.
 func (a Reads) withOwn(
 	ctx context.Context, conflicts []store.Document, queue string,
 ) ([]store.Document, error) {
@@ -152,8 +152,8 @@ func (a Reads) withOwn(
 	return append(conflicts, own), nil
 }
 
-// Destination is the queue that a message goes to once it is published; empty: several, or none of the
-// catalog.
+// Destination returns the queue that receives a message once it is published; empty: several do, or none of
+// the catalog.
 func (a Reads) Destination(k lane.Kept) string {
 	var takes []string
 	for _, q := range a.Catalog.Queues {
@@ -167,7 +167,7 @@ func (a Reads) Destination(k lane.Kept) string {
 	return takes[0]
 }
 
-// look reads what is stored under an event's id. The error is errSeveral where that is of several events.
+// look reads what is stored under an event id. The error is errSeveral if several events have the id.
 func (a Reads) look(ctx context.Context, in EventOf) (f found, event Event, record dedupe.Record, err error) {
 	q, err := a.Filtered(in.Queue)
 	if err == nil {
@@ -209,7 +209,7 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	return event, nil
 }
 
-// waiting counts what waits in the outbox of what the event has emitted, where not all of that was read.
+// waiting counts the event's emissions in the outbox, if not all of them were read.
 func (a Reads) waiting(ctx context.Context, e *Event, f found) error {
 	if !f.unread || len(e.Emitted) == 0 {
 		return nil
@@ -223,7 +223,7 @@ func (a Reads) waiting(ctx context.Context, e *Event, f found) error {
 
 func replays(k lane.Kept) bool { return k.Message.Attributes[deadletter.AttrReplayOf] != "" }
 
-// is says whose the event is. The error is errSeveral where it is somebody else's.
+// is sets the event's queue and tenant if it has none. The error is errSeveral if it has others.
 func (e *Event) is(queue, tenant string) error {
 	if e.Queue == "" {
 		e.Queue, e.Tenant = queue, tenant
@@ -266,7 +266,7 @@ func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err er
 	}
 	for _, kept := range f.own {
 		queue := kept.Queue
-		if kept.Emits != "" { // that is the queue of the event which has emitted it
+		if kept.Emits != "" { // its queue field is that of the event that emitted it
 			queue = cmp.Or(event.Queue, a.Destination(kept))
 		}
 		if event.Queue == "" {
@@ -295,7 +295,7 @@ func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err er
 	return event, own, nil
 }
 
-// DeadLetterIn is a dead letter, with what is readable of it, also where a replay needs more.
+// DeadLetterIn returns what is readable of a dead letter, even if it is not enough for a replay.
 func DeadLetterIn(doc store.Document) deadletter.Item {
 	item, err := deadletter.ItemOf(doc)
 	if err != nil {
@@ -305,7 +305,7 @@ func DeadLetterIn(doc store.Document) deadletter.Item {
 	return item
 }
 
-// ListEvents asks for the newest events.
+// ListEvents requests a page of the newest events.
 type ListEvents struct {
 	Queue         string `json:"-" query:"queue" help:"only of this queue, by id or alias"`
 	Status        string `json:"-" query:"status" validate:"omitempty,oneof=PROCESSING COMPLETED FAILED DEAD_LETTERED" help:"only of this status"`
@@ -317,20 +317,20 @@ type ListEvents struct {
 	console.Page
 }
 
-// EventOf asks for what is stored under an event id.
+// EventOf requests what is stored under an event id.
 type EventOf struct {
 	ID     string `json:"-" path:"event_id" validate:"required,id" help:"event id"`
 	Queue  string `json:"-" query:"queue" help:"the queue, by id or alias, where several know the id"`
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"the tenant, where several have the id"`
 }
 
-// PayloadOf asks for the payloads of an event.
+// PayloadOf requests the payloads of an event.
 type PayloadOf struct {
 	EventOf
 	console.Change
 }
 
-// Operations are what people do with events, which is to look at them and at what a worker would do of one.
+// Operations returns the operations on events: they show events, and what a worker would do with one.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

@@ -1,6 +1,6 @@
-// Package events shows what has come of events, from the records, lanes and dead letters that the push worker
-// leaves. It shows ids, codes, amounts and times alone, but the minimized payload to somebody who says why,
-// which it writes down first. It changes nothing.
+// Package events shows what became of events, from the records, lanes and dead letters that the push worker
+// writes. It shows only ids, codes, amounts and times, and the minimized payload to somebody who gives a
+// reason, which it records in the audit first. It changes nothing else.
 package events
 
 import (
@@ -22,13 +22,13 @@ type Reads struct {
 	Catalog *catalog.Catalog
 	Now     func() time.Time
 	NewID   func() string
-	// Broker is asked what it holds, where it answers at once; nil: what a task has counted is shown, as of
-	// Pub/Sub.
+	// Broker counts the messages that it holds, if it can answer at once; nil: the counts that a task has stored
+	// are shown, as for Pub/Sub.
 	Broker backlog.Counter
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 	Links  Links
-	// Worker returns the worker that this program would be with other files of the catalog. The error wraps
+	// Worker returns a worker for trials, with these files in place of the catalog's. The error wraps
 	// dryrun.ErrCatalog.
 	Worker func(files map[string]string) (dryrun.Worker, error)
 }
@@ -70,7 +70,7 @@ func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.C
 	return lines, next, err
 }
 
-// LineOf is what is shown of a record in a list.
+// LineOf returns the line of a record in the job log.
 func LineOf(r dedupe.Record) Line {
 	return Line{
 		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant,
@@ -81,7 +81,7 @@ func LineOf(r dedupe.Record) Line {
 	}
 }
 
-// InBroker returns what each queue has in the broker, by its id, and when it was counted.
+// InBroker returns the messages of each queue in the broker, by queue id, and when they were counted.
 func (a Reads) InBroker(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	held = map[string]backlog.Held{}
 	if a.Broker != nil {
@@ -102,7 +102,7 @@ func (a Reads) InBroker(ctx context.Context) (held map[string]backlog.Held, at t
 	return held, counted.At, err
 }
 
-// Filtered is the queue of an id or alias; the zero queue where the name is empty: all are meant.
+// Filtered returns the queue with this id or alias; for an empty name the zero queue, which means all.
 func (a Reads) Filtered(name string) (q catalog.Queue, err error) {
 	if name == "" {
 		return q, nil
@@ -115,7 +115,7 @@ func (a Reads) Filtered(name string) (q catalog.Queue, err error) {
 	return q, nil
 }
 
-// Named is the queue of an id or alias.
+// Named returns the queue with this id or alias.
 func (a Reads) Named(name string) (catalog.Queue, error) {
 	q, ok := a.Catalog.Queue(name)
 	if !ok {

@@ -18,17 +18,17 @@ import (
 	"billhook/internal/retry"
 )
 
-// What says what a step of an event's history is.
+// What is the kind of a step in an event's history.
 type What string
 
-// The steps; Happened of a Step says what each is.
+// The steps. Step.Happened describes each.
 const (
 	StepReceived  What = "received"
 	StepPublished What = "published"
 	StepKept      What = "kept"
 	StepSilent    What = "silent"
 	StepTried     What = "attempt" // without an End it is under way, or its end is not known
-	// This and the next are the first and the last write of a record without a log.
+	// StepRecorded and StepDone are the first and the last write of a record without a log.
 	StepRecorded    What = "recorded"
 	StepDone        What = "processed"
 	StepConflicted  What = "conflict"
@@ -50,7 +50,7 @@ type Step struct {
 	Attempt  int64     `json:"attempt,omitzero"`
 	Instance string    `json:"instance,omitempty"`
 	NextAt   time.Time `json:"next_at,omitzero"`
-	// Delivery is the broker's number, the first of those that were silent. Last is the last of them.
+	// Delivery is the broker's number of the delivery. For StepSilent it is the first, and Last the last.
 	Delivery  int64         `json:"delivery,omitzero"`
 	Last      int64         `json:"last_delivery,omitzero"`
 	MessageID string        `json:"message_id,omitempty"`
@@ -109,7 +109,7 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	e.History = append(e.History, steps...)
 }
 
-// received is when the webhook service took the event in, by its record or a message of it; zero:
+// received returns when the webhook service received the event, from its record or a message of it; zero:
 // unknown.
 func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
 	at := record.ReceivedAt
@@ -162,7 +162,7 @@ func attempts(log []dedupe.Attempt) []Step {
 	return steps
 }
 
-// Posted is an entry of the books that an event's effect has made, or has found there.
+// Posted is an entry of the books that an event's effect made, or found to exist.
 type Posted struct{ journal.Entry }
 
 func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error {
@@ -170,7 +170,7 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 		return nil
 	}
 	doc, err := store.Find(ctx, a.Store, ledger.Key(record.Made()))
-	if err != nil || doc.Version == 0 { // it is no entry's
+	if err != nil || doc.Version == 0 { // what it made is not an entry
 		return err
 	}
 	if entry := journal.ReadEntry(doc); entry.Tenant == e.Tenant {
@@ -179,10 +179,10 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	return nil
 }
 
-// Links are the addresses at which others show more of an event. Empty ones lead nowhere.
+// Links are templates of addresses where other systems show more about an event. Empty: there is none.
 type Links struct {
-	// Log shows what was logged of an event: {event_id} stands for its id, and {since} for the time
-	// from which there is something.
+	// Log shows the log lines of an event: {event_id} stands for its id, and {since} for the time of its first
+	// step.
 	Log string
 	// Trace shows a trace: {trace} stands for its id.
 	Trace string

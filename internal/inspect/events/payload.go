@@ -14,12 +14,12 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// ErrUnkept: nothing is kept of the payload.
+// ErrUnkept: no payload is kept.
 var ErrUnkept = console.Refuse(console.Absent, "payload_not_kept",
 	"No payload is kept here. A message that waits has its own, "+
 		"and so has a dead letter, unless it was too large: then the hold subscription has it.")
 
-// Payload is what is kept of an event's messages, at most ten.
+// Payload has the kept messages of an event, at most ten.
 type Payload struct {
 	EventID string        `json:"event_id" show:"Event"`
 	Queue   string        `json:"queue" show:"Queue"`
@@ -28,11 +28,11 @@ type Payload struct {
 	More    bool          `json:"more"`
 }
 
-// KeptMessage is a message as it is kept: numbers in its payload are as they were written.
+// KeptMessage is a message as it is stored: numbers in its payload are as the sender wrote them.
 type KeptMessage struct {
-	// Place is dead_letter, delayed, outbox, or lease where a worker has the message in hand.
+	// Place is dead_letter, delayed, outbox, or lease if a worker is processing the message.
 	Place Where `json:"place" show:"Kept in"`
-	// DeadLetter is the id of the dead letter that has it, and State where that stands.
+	// DeadLetter is the id of the dead letter that has it, and State the dead letter's state.
 	DeadLetter string           `json:"dead_letter,omitempty" show:"Dead letter" link:"dead-letters"`
 	State      deadletter.State `json:"state,omitempty" show:"State"`
 	Message
@@ -40,14 +40,14 @@ type KeptMessage struct {
 
 // Message is a message as it is shown.
 type Message struct {
-	// Data is the payload where it is JSON; else Base64 has it.
+	// Data is the payload if it is JSON, else Base64 is.
 	Data        jsontext.Value    `json:"data,omitempty" show:"Payload"`
 	Base64      []byte            `json:"data_base64,omitempty" show:"Payload (not JSON)"`
 	Attributes  map[string]string `json:"attributes,omitempty" show:"Attributes"`
 	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
 }
 
-// MessageOf shows a message.
+// MessageOf returns the message in the form that is shown.
 func MessageOf(m contract.Message) Message {
 	shown := Message{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
@@ -58,13 +58,13 @@ func MessageOf(m contract.Message) Message {
 	return shown
 }
 
-// stored is a message that is kept of an event, and since when, as a worker would try it. Its From is empty
-// where none does.
+// stored is a kept message of an event, as a worker would try it, and the time since when it is kept. Its
+// From is empty if it cannot be tried.
 type stored struct {
 	dryrun.Message
 	Tenant string
 	Place  Where
-	// DeadLetter is the one that has it.
+	// DeadLetter is the dead letter that has the message; zero: none.
 	DeadLetter deadletter.Item
 }
 
@@ -77,7 +77,7 @@ func (f found) kept() (all []stored, err error) {
 	}
 	for _, k := range f.own {
 		m := dryrun.Message{Message: k.Message, Queue: k.Queue, PublishedAt: k.CreatedAt}
-		if !k.Emitted { // else it is not the event before it is published
+		if !k.Emitted { // an emission is the event only once it is published
 			m.From = dryrun.From{Kind: string(PlaceDelayed), ID: k.ID}
 		}
 		all = append(all, stored{Message: m, Tenant: cmp.Or(k.Tenant, contract.DefaultTenant), Place: placeOf(k)})
@@ -96,7 +96,7 @@ func (f found) kept() (all []stored, err error) {
 	return all, nil
 }
 
-// payload shows what is kept of an event's messages, and first records in the audit who looks, and why.
+// payload returns the kept messages of an event. First it records in the audit who looks, and why.
 func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
 	f, event, _, err := a.look(ctx, in.EventOf)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payl
 // PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
 const PayloadKind = "payload"
 
-// Looked records in the audit that somebody looks at a payload. After an error nothing of it may be shown.
+// Looked records in the audit that somebody looks at a payload. After an error the payload must not be shown.
 func (a Reads) Looked(ctx context.Context, by audit.Change, subject string, at map[string]any) error {
 	entry := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", At: a.Now(), After: at}
 	writes, err := entry.By(by).With(a.NewID())

@@ -14,10 +14,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Where says what kind of place an event waits in.
+// Where is the kind of a place that an event waits in.
 type Where string
 
-// The places; String of a Spot says what each is.
+// The places. Spot.String describes each.
 const (
 	PlaceBroker          Where = "broker"            // the broker delivers it again
 	PlaceLease           Where = "lease"             // a worker has it
@@ -38,7 +38,7 @@ type Spot struct {
 	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
 	Since time.Time `json:"since,omitzero" show:"Since"`
 	Until time.Time `json:"until,omitzero" show:"Until"`
-	// OrderingKey is the key that it waits behind others of, and Behind the event of it that is published next.
+	// OrderingKey is the key of the messages ahead of it, and Behind the next event of that key.
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
@@ -54,20 +54,19 @@ func placeOf(k lane.Kept) Where {
 	return PlaceDelayed
 }
 
-// closely bounds the approvals, messages and emissions of an event that are read about one by one. ofLine is
-// how many documents are read about the line of a message that waits: the line, the first in it, and the one
-// behind that.
+// closely bounds the approvals, messages and emissions of an event that are read one by one. ofLine is how
+// many documents are read for the lane of a waiting message: the lane, its first message, and the one after
+// that.
 const (
 	closely = 10
 	ofLine  = 3
 )
 
-// shares is what may be read of the approvals that wait, of the lines of messages, and of emissions, of the
-// reads left.
+// shares divides the reads that are left among waiting approvals, lanes of messages, and emissions.
 func (f found) shares() (approvals, lines, emissions int) {
 	delayed := len(slices.DeleteFunc(slices.Clone(f.own), lane.Kept.Outbox))
 	approvals = min(closely, f.left/4)
-	left := f.left - approvals - 1 // the one behind them
+	left := f.left - approvals - 1 // the query also reads the one after them
 	lines = min(closely, delayed, left/2/ofLine)
 	return approvals, lines, min(closely, left-lines*ofLine)
 }
@@ -98,7 +97,7 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, f fou
 	case record.Status == dedupe.Failed && !delayed:
 		add(PlaceBroker, record.NextRetryAt)
 	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
-		// Kept within seconds; after its retention it is gone.
+		// The item is stored within seconds, and removed after its retention.
 		q, ok := a.Catalog.Queue(e.Queue)
 		if ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
 			add(PlaceDeadLetterTopic, time.Time{})
@@ -148,7 +147,7 @@ func (a Reads) dead(ctx context.Context, e *Event, record dedupe.Record, approva
 	return nil
 }
 
-// delayOf is the place of a kept message, without what it waits behind.
+// delayOf returns the place of a kept message, without the event ahead of it.
 func (a Reads) delayOf(kept lane.Kept) Spot {
 	return Spot{
 		Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt,
@@ -156,7 +155,7 @@ func (a Reads) delayOf(kept lane.Kept) Spot {
 	}
 }
 
-// DelayOf says behind what a kept message waits, and until when.
+// DelayOf returns the place of a kept message: which event is ahead of it, and how long it waits.
 func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 	line, first, err := lane.LineOf(ctx, a.Store, kept)
 	if err != nil {
@@ -172,10 +171,10 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 	return spot, nil
 }
 
-// EmissionState says how far a message has come that an event has emitted.
+// EmissionState is the state of a message that an event has emitted.
 type EmissionState string
 
-// The states of an emission. Nothing is recorded of one that is only published.
+// The states of an emission. One that is only published has no record yet.
 const (
 	EmissionWaiting      EmissionState = "waiting_in_outbox" // it is published within seconds
 	EmissionDelayed      EmissionState = "delayed"           // it is kept until it is due
@@ -240,7 +239,7 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 		}
 		return err
 	})
-	// One without a record is published, unless it is among what waits and was not read.
+	// An emission without a record is published, unless its waiting message was not read.
 	e.Emissions = slices.DeleteFunc(e.Emissions, func(one Emission) bool {
 		return f.unread && one.State == EmissionPublished
 	})

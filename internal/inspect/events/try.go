@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// ErrUntried: no message of the event is kept that could be tried.
+	// ErrUntried: no message of the event is kept in a form that can be tried.
 	ErrUntried = console.Refuse(console.Absent, "payload_not_kept",
 		"No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")
 	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
@@ -24,22 +24,22 @@ var (
 		"Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")
 )
 
-// Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
+// Try asks what a worker would do with an event's kept message, or with a message in the request.
 type Try struct {
 	EventID string `json:"event_id,omitempty" arg:"event id" validate:"omitempty,id" help:"event id"`
 	Queue   string `json:"queue,omitempty" help:"the queue, by id or alias, where several know the id"`
 	Tenant  string `json:"tenant,omitempty" help:"the tenant, where several have the id"`
-	// Message is one as it is on the topic, and Body the payload of one without attributes.
+	// Message is a message as published to the topic, and Body the payload of one without attributes.
 	Message *GivenMessage  `json:"message,omitempty" help:"a message in place of an event's, such as dlq payload --json prints"`
 	Body    jsontext.Value `json:"body,omitempty" help:"the body of a message for the queue, in place of an event's"`
-	// Catalog are files, by their names, that replace those of the running catalog.
+	// Catalog has files, by name, that replace those of the running catalog.
 	Catalog map[string]string `json:"catalog,omitempty" help:"files by their names, in place of those of the catalog"`
 }
 
-// GivenMessage is a message, perhaps with what else is known of a dead letter.
+// GivenMessage is a message, perhaps with the other fields of a dead letter.
 type GivenMessage struct {
 	Message
-	// Queue holds where the request names none.
+	// Queue is used if the request names none.
 	Queue string         `json:"queue,omitempty"`
 	Rest  jsontext.Value `json:",embed"`
 }
@@ -47,7 +47,7 @@ type GivenMessage struct {
 // maxBody is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxBody = 4 << 20
 
-// Try tries one message, which is kept, or which the request brings.
+// Try tries one message: a kept one, or the one in the request.
 func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
 	brought := in.Message
 	if brought == nil && in.Body != nil {
@@ -88,7 +88,7 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// rank says how gladly a kept message is tried, the lowest first.
+// rank orders the kept messages of an event: the one with the lowest rank is tried.
 func rank(k stored) int {
 	if k.DeadLetter.State == deadletter.Open {
 		return -1
@@ -96,8 +96,8 @@ func rank(k stored) int {
 	return slices.Index([]Where{PlaceDelayed, PlaceLease, PlaceDeadLetter}, k.Place)
 }
 
-// kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in
-// hand, else a dead letter that is closed; of several, the newest.
+// kept returns the message of an event to try: its open dead letter, else a delayed message, else the one
+// that a worker is processing, else a closed dead letter; of several, the newest.
 func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
 	f, err := a.find(ctx, asked.EventID, asked.Queue, asked.Tenant)
 	if err != nil {

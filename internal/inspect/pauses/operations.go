@@ -41,7 +41,7 @@ func (s PauseState) Notes() []string {
 	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
 }
 
-// Failure says that the queue's subscription does not do what was requested.
+// Failure says how the subscription differs from what was requested; empty: it does not.
 func (s PauseState) Failure() string {
 	if s.Settled() {
 		return ""
@@ -50,18 +50,18 @@ func (s PauseState) Failure() string {
 		wanted(s.Pause != nil))
 }
 
-// Of asks about a queue.
+// Of is a request about one queue.
 type Of struct {
 	ID string `json:"-" path:"id" validate:"required" help:"queue"`
 }
 
-// SwitchQueue pauses or resumes a queue.
+// SwitchQueue is a request to pause or resume a queue.
 type SwitchQueue struct {
 	Of
 	console.Change
 }
 
-// Operations are what people do with pauses. find finds a queue by its id or alias.
+// Operations returns the operations on pauses. find returns a queue by its id or alias.
 func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []console.Operation {
 	change := func(verb string, pauses bool, summary, help string) console.Operation {
 		return console.New(console.Row{

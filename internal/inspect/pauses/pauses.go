@@ -1,5 +1,5 @@
-// Package pauses pauses queues and resumes them for people, and shows the state of each. It refuses to
-// report what was requested: it reads the subscription afterwards.
+// Package pauses lets people pause and resume queues, and shows the state of each. It does not report what
+// was requested as done: after a change it reads what the subscription does.
 package pauses
 
 import (
@@ -14,13 +14,13 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Kind is what the audit calls the subject of a change; the subject is the queue's id.
+// Kind is the kind of the audit's entries about pauses; their subject is the queue's id.
 const Kind = "queue"
 
 // ErrInvalid is wrapped by every refusal of a change; the text says why, without a value.
 var ErrInvalid = console.Refuse(console.Refused, "refused", "")
 
-// PauseState is how a queue stands, also after a change, and what that means for what waits in the broker.
+// PauseState is the state of a queue, also after a change, and what it means for its messages in the broker.
 type PauseState struct {
 	Queue string `json:"queue" show:"Queue"` // its id
 	// Pause is the record; nil: the queue is not paused.
@@ -29,21 +29,21 @@ type PauseState struct {
 	Changed bool `json:"changed"`
 	// Subscription is what the subscription does now.
 	Subscription pause.Standing `json:"subscription" show:"Subscription"`
-	// Granted reports whether this worker may change subscriptions; else an operator does.
+	// Granted reports whether this worker may change subscriptions; if not, an operator must.
 	Granted bool `json:"granted"`
 	// Problem is why the subscription could not be changed or read; empty: it could.
 	Problem string `json:"problem,omitempty"`
 	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
 	RetentionSeconds console.Seconds `json:"retention_seconds" show:"Kept for"`
-	// KeptUntil is, of a paused queue, when the broker deletes what was published at its pause.
+	// KeptUntil is when the broker deletes what was published at the start of the pause; zero: not paused.
 	KeptUntil time.Time `json:"kept_until,omitzero" show:"Kept until"`
-	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: none is.
+	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: never.
 	MessageTTLSeconds console.Seconds `json:"message_ttl_seconds"`
-	// DroppedFrom is, of a paused queue with such an age, when what was published at its pause has it.
+	// DroppedFrom is when what was published at the start of the pause reaches that age; zero: it does not.
 	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
-// wanted is what the subscription does where it follows the record.
+// wanted is what the subscription does if it follows the record.
 func wanted(paused bool) pause.Standing {
 	if paused {
 		return pause.Paused
@@ -61,13 +61,13 @@ type Operator struct {
 	Viewer pause.Viewer
 	Switch pause.Switch
 	Now    func() time.Time
-	// NewID distinguishes what happens in one microsecond; random.
+	// NewID returns a random id, which distinguishes entries of the same microsecond.
 	NewID func() string
 }
 
 func key(queue string) store.Key { return store.Key{Collection: pause.Collection, ID: queue} }
 
-// Look returns how a queue stands, and changes nothing.
+// Look returns the state of a queue. It changes nothing.
 func (o *Operator) Look(ctx context.Context, q catalog.Queue) (PauseState, error) {
 	doc, err := store.Find(ctx, o.Store, key(q.ID))
 	if err != nil {
@@ -92,9 +92,9 @@ func (o *Operator) Look(ctx context.Context, q catalog.Queue) (PauseState, error
 	return found, nil
 }
 
-// Set records that a queue is paused, or removes the record, and has its subscription follow, also where a
-// killed call has not. The error is that of audit.Change.Update, wraps ErrInvalid or ErrBroken, or says that
-// nothing is known.
+// Set writes or removes the record of a pause, then makes the subscription follow it, also if an earlier call
+// was killed in between. The error is one of audit.Change.Update or wraps ErrInvalid or pause.ErrBroken;
+// after any other the outcome is not known.
 func (o *Operator) Set(
 	ctx context.Context, q catalog.Queue, pauses bool, by audit.Change,
 ) (PauseState, error) {
@@ -107,7 +107,7 @@ func (o *Operator) Set(
 	_, err := by.Update(ctx, o.Store, key(q.ID), subject, now, o.NewID(),
 		func(doc store.Document) (audit.Made, error) {
 			was := doc.Version != 0
-			record, unreadable := pause.Read(doc) // what cannot be read can be replaced
+			record, unreadable := pause.Read(doc) // an unreadable record can be replaced
 			changed = was != pauses || (was && unreadable != nil)
 			action := map[bool]string{true: "pause", false: "resume"}[pauses]
 			made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
@@ -134,8 +134,8 @@ func (o *Operator) Set(
 
 func side(paused bool) map[string]any { return map[string]any{"paused": paused} }
 
-// settle has the subscription follow the record, which it reads again behind each step: another may settle,
-// too.
+// settle makes the subscription follow the record. It reads the record again after each step, because another
+// call may settle it at the same time.
 func (o *Operator) settle(ctx context.Context, q catalog.Queue) (PauseState, error) {
 	found, err := o.Look(ctx, q)
 	if err != nil || o.Switch == nil {
@@ -162,8 +162,8 @@ func (o *Operator) settle(ctx context.Context, q catalog.Queue) (PauseState, err
 	return found, nil
 }
 
-// view reads the subscription. The problem is empty where it could be read, or where this worker cannot
-// read any.
+// view reads the subscription. The problem is empty if that succeeded, or if this worker cannot read any
+// subscription.
 func (o *Operator) view(ctx context.Context, q catalog.Queue) (standing pause.Standing, problem string) {
 	if o.Viewer == nil {
 		return pause.Unknown, ""

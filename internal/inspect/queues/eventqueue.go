@@ -19,8 +19,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// EventQueue is the API of the event queue that Billhook replaces, over all queues, for scripts that exist
-// (requirements: event retry, section 5).
+// EventQueue serves the API of the event queue that Billhook replaces, over all queues, so that existing
+// scripts keep working (requirements: event retry, section 5).
 type EventQueue struct {
 	Reads
 
@@ -37,12 +37,12 @@ type retryOf struct {
 }
 
 type cleanup struct {
-	// the event queue's own
+	// named as in the event queue
 	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"`
 	Page string `json:"-" query:"page" help:"where to continue: page of the previous answer"`
 }
 
-// Operations are what scripts do.
+// Operations returns the operations that those scripts call.
 func (a EventQueue) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
@@ -56,24 +56,24 @@ func (a EventQueue) Operations() []console.Operation {
 	}
 }
 
-// Stats are the numbers of events over all queues, by the event queue's statuses. Each event is counted
-// once. A timer is not counted: an emission or a message that nobody wants before its time.
+// Stats counts the events of all queues by the event queue's statuses, each event once. It leaves out timers:
+// emissions and messages that are meant for a later time.
 type Stats struct {
-	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those in the
-	// broker, on paused queues too, those that are kept behind others of their key, and those of the outbox.
+	// Pending counts the messages that wait for their first attempt or have no record: in the broker (also on
+	// paused queues), kept behind others of their ordering key, or in the outbox.
 	Pending int64 `json:"pending"`
-	// Processing, Completed and Failed count the records of events. A failed one has an attempt ahead.
+	// Processing, Completed and Failed count the records of events. A failed event will be retried.
 	Processing int64 `json:"processing"`
 	Completed  int64 `json:"completed"`
 	Failed     int64 `json:"failed"`
 	DeadLetter int64 `json:"deadLetter"`
-	// AtLeast: a count stopped before its end, or what a queue has in the broker is not known.
+	// AtLeast: a count stopped at its limit, or the number of a queue's messages in the broker is not known.
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-// stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a
-// record, and a message that the broker or a lane still has: what is pending is what messages there are
-// without these.
+// stats counts the events of all queues, each number up to deadletter.CountTo. A failed or processing event
+// has a record, and also a message in the broker or in a lane. So Pending is the number of messages minus
+// these.
 func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
 	counts := []struct {
@@ -120,22 +120,22 @@ func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stat
 		messages += one.Messages
 		stats.AtLeast = stats.AtLeast || (q.Enabled && !known)
 	}
-	// The broker's number is older than the records.
+	// The broker's count is older than the records, so the difference may be negative.
 	stats.Pending = max(0, messages-stats.Processing-stats.Failed)
 	return stats, nil
 }
 
-// DeadEvent is an open dead letter as the event queue's table had it.
+// DeadEvent is an open dead letter with the columns of the event queue's table.
 type DeadEvent struct {
-	// ID is the dead letter's own, EventID the event's. A retry takes either.
+	// ID is the dead letter's id, EventID the event's. A retry accepts either.
 	ID       string `json:"id"`
 	EventID  string `json:"eventId"`
 	Queue    string `json:"queue"`
 	Type     string `json:"type"`
 	Priority string `json:"priority"`
 	Status   string `json:"status"` // dead_letter
-	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload shows it to who
-	// says why.
+	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload returns the
+	// message to somebody who gives a reason.
 	PayloadBytes int       `json:"payloadBytes"`
 	Attempts     int64     `json:"attempts"`
 	MaxAttempts  int       `json:"maxAttempts"`
@@ -160,14 +160,14 @@ func (a EventQueue) deadEvents(ctx context.Context, _ audit.Author, in listDeadE
 	return events, err
 }
 
-// Retried is what became of a retry.
+// Retried is the result of a retry.
 type Retried struct {
 	ID        string        `json:"id"`
 	EventID   string        `json:"eventId"`
 	Queue     string        `json:"queue"`
 	Operation string        `json:"operation"`
 	Progress  bulk.Progress `json:"progress"`
-	// Replayed: the message is on its way to its queue, with all its attempts.
+	// Replayed: the message goes to its queue again, with all its attempts.
 	Replayed bool `json:"replayed"`
 }
 
@@ -220,22 +220,22 @@ func (a EventQueue) openDeadLetter(ctx context.Context, id string) (deadletter.I
 	return items[0], nil
 }
 
-// CleanedDays is what a cleanup by days removed.
+// CleanedDays is the result of a cleanup by age.
 type CleanedDays struct {
-	// Remembered counts those that were old enough and stay, since a late duplicate of their event could still
-	// come.
+	// Remembered counts the records that were old enough but stay, because a late duplicate of their event could
+	// still arrive.
 	Deleted    int `json:"deleted"`
 	Remembered int `json:"remembered"`
-	// Page goes on where a request ended that took too long; empty at the end.
+	// Page continues where the request stopped because it took too long; empty: the cleanup is complete.
 	Page string `json:"page,omitempty"`
 }
 
-// cleanupDays leaves what its queue still remembers: without it a late duplicate would be processed.
+// cleanupDays keeps what its queue still remembers: otherwise a late duplicate would be processed.
 func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
 	var after store.Cursor
 	if at, id, found := strings.Cut(in.Page, "~"); found {
-		micros, _ := strconv.ParseInt(at, 10, 64) // of any other text the page begins anywhere
+		micros, _ := strconv.ParseInt(at, 10, 64) // an invalid number starts at an arbitrary record
 		after = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
 	}
 	var cleaned CleanedDays

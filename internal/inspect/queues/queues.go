@@ -1,5 +1,5 @@
-// Package queues shows where each queue stands: what waits and where, what became of deliveries, open dead
-// letters, breakers and pauses, and the worst of these with its cause. It changes nothing.
+// Package queues shows the state of each queue: waiting messages by location, the outcomes of deliveries,
+// open dead letters, breakers and pauses, and the worst of these with its cause. It changes nothing.
 package queues
 
 import (
@@ -24,18 +24,18 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what is shown of queues, from what is shown of events.
+// Reads reads the state of queues, on top of the reads for events.
 type Reads struct{ events.Reads }
 
-// Queues are the queues of the catalog, on one page, and the outbox.
+// Queues is the state of all queues of the catalog, on one page, and of the outbox.
 type Queues struct {
 	console.List[Queue]
 	Outbox Outbox `json:"outbox"`
-	// Books is what the verification task found: the one that runs, once it has found something, else the last.
+	// Books is the verdict on the ledger: of the running verification if it has findings, else of the last.
 	Books seal.Verdict `json:"books"`
 }
 
-// Notes says how many queues need somebody, and what else does.
+// Notes says how many queues need a person, and what else does.
 func (q Queues) Notes() []string {
 	need, asked := 0, int64(0)
 	for _, one := range q.Items {
@@ -62,23 +62,23 @@ func (q Queues) Notes() []string {
 // Queue is the state of one queue.
 type Queue struct {
 	ID string `json:"id" show:"Queue" link:"queues"`
-	// State is the worst of what can be said of it, and Cause says all of that.
+	// State is the worst of the queue's conditions, and Cause lists all of them.
 	State   QueueState   `json:"state" show:"State"`
 	Cause   string       `json:"cause,omitempty" show:"Cause,detail"`
 	Alias   string       `json:"alias" show:"Alias,less"`
 	Enabled bool         `json:"enabled"`
 	Paused  *QueuePaused `json:"paused,omitempty"`
-	// Kept is what a queue that does not run keeps; nil: it runs, or no subscription of it was counted.
+	// Kept is about the messages of a queue that does not run; nil: it runs, or was not counted.
 	Kept        *Kept   `json:"kept,omitempty"`
 	DeadLetters Depth   `json:"dead_letters" show:"Dead letters"`
 	Waiting     Waiting `json:"waiting" show:"Waiting"`
-	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
+	// Backlog counts the messages in the broker, with their bounds; nil: the number is not known.
 	Backlog  *Backlog            `json:"backlog,omitempty"`
 	LastHour Rate                `json:"last_hour" show:"Last hour"`
 	Breakers []rates.OpenBreaker `json:"breakers"`
 }
 
-// Notes says what there is to say of a queue.
+// Notes says the cause of the queue's state, if there is one.
 func (q Queue) Notes() []string {
 	if q.Cause == "" {
 		return nil
@@ -86,7 +86,7 @@ func (q Queue) Notes() []string {
 	return []string{q.ID + ": " + q.Cause}
 }
 
-// Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
+// Backlog is the last count of the messages in the broker, with its bounds. A bound of 0 is none.
 type Backlog struct {
 	Messages   int64          `json:"messages"`
 	CountedAt  time.Time      `json:"counted_at"`
@@ -95,7 +95,7 @@ type Backlog struct {
 	OnFull     catalog.OnFull `json:"on_full"`
 }
 
-// Kept is what becomes of the messages that wait for a queue that does not run.
+// Kept says how long the broker keeps the messages of a queue that does not run.
 type Kept struct {
 	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
 	RetentionSeconds console.Seconds `json:"retention_seconds"`
@@ -114,7 +114,7 @@ func keptOf(q catalog.Queue, held backlog.Held) *Kept {
 	return kept
 }
 
-// Count is a number of documents. More: the count stopped there.
+// Count is a number of documents. More: there are more, and counting stopped at this number.
 type Count struct {
 	Count int64 `json:"count"`
 	More  bool  `json:"more"`
@@ -133,7 +133,7 @@ type Depth struct {
 	AlertAbove    int             `json:"alert_above"`
 	OldestAt      time.Time       `json:"oldest_at,omitzero"`
 	OldestSeconds console.Seconds `json:"oldest_seconds"`
-	// OldestAlertSeconds is how long it may wait; 0 is for ever.
+	// OldestAlertSeconds is how long a dead letter may be open without an alert; 0: for ever.
 	OldestAlertSeconds console.Seconds `json:"oldest_alert_seconds"`
 	Alert              bool            `json:"alert"`
 	Dropped            bool            `json:"dropped"`
@@ -150,7 +150,7 @@ func (d Depth) String() string {
 	}
 }
 
-// Outbox is what waits to be published.
+// Outbox counts the lanes with messages that wait to be published.
 type Outbox struct {
 	Lanes         Count           `json:"lanes"`
 	OldestAt      time.Time       `json:"oldest_at,omitzero"`
@@ -221,15 +221,15 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	return answer, now, nil
 }
 
-// recorded counts the records of a listing, as far as a count goes. It counts in parts, and may end a little
-// earlier.
+// recorded counts the records of a listing, up to deadletter.CountTo. dedupe.Count counts in parts, so it may
+// stop a little earlier.
 func (a Reads) recorded(ctx context.Context, of dedupe.Listing) (c Count, err error) {
 	of.Limit = deadletter.CountTo
 	c.Count, c.More, err = dedupe.Count(ctx, a.Store, of)
 	return c, err
 }
 
-// CountOf counts the documents that are equal in these fields, as far as a count goes.
+// CountOf counts the documents with these field values, up to deadletter.CountTo.
 func (a Reads) CountOf(ctx context.Context, collection string, equal map[string]any) (Count, error) {
 	n, err := store.Count(ctx, a.Store,
 		store.Query{Collection: collection, Equal: equal, Limit: deadletter.CountTo + 1})
@@ -270,11 +270,11 @@ func (a Reads) waiting(ctx context.Context) (Outbox, error) {
 // QueuePaused is the pause of a queue in the list of queues.
 type QueuePaused struct {
 	pause.Pause
-	// Subscription is what the queue's subscription does; unknown: it cannot be seen from here.
+	// Subscription is what the queue's subscription does; unknown: this process cannot read it.
 	Subscription pause.Standing `json:"subscription"`
 }
 
-// paused returns the pauses by queue. It asks the broker for the subscriptions of paused queues alone.
+// paused returns the pauses by queue. It reads only the subscriptions of paused queues from the broker.
 func (a Reads) paused(ctx context.Context) (map[string]*QueuePaused, error) {
 	pauses, err := pause.List(ctx, a.Store)
 	found := map[string]*QueuePaused{}
@@ -289,12 +289,12 @@ func (a Reads) paused(ctx context.Context) (map[string]*QueuePaused, error) {
 	return found, err
 }
 
-// OfQueue asks about one queue, or about all.
+// OfQueue is a request about one queue, or about all.
 type OfQueue struct {
 	Queue string `json:"-" query:"queue" help:"only this queue, by id or alias"`
 }
 
-// Operations are what people do with queues and the outbox, which is to look at them.
+// Operations returns the operations on queues and the outbox, which only read.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{

@@ -23,11 +23,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Rate is what became of a queue's deliveries in the last 60 minutes, about.
+// Rate counts the outcomes of a queue's deliveries in the last 60 minutes, approximately.
 type Rate struct {
 	rates.Counts
 	Out int64 `json:"out" show:"Out"`
-	// FailurePercent is how many of a hundred attempts have failed; 1 at the least where one has.
+	// FailurePercent is the share of failed attempts, in percent; at least 1 if any attempt failed.
 	FailurePercent int64 `json:"failure_percent" show:"% failed"`
 }
 
@@ -55,21 +55,21 @@ func (r Rate) words() string {
 	return text
 }
 
-// Series are the counts of a queue by the hour or the day, the oldest first, and their sum.
+// Series has the counts of a queue by hour or day, the oldest first, and their sum.
 type Series struct {
 	Queue   string         `json:"queue" show:"Queue" link:"queues"`
 	Total   Rate           `json:"total" show:"*"`
 	Buckets []rates.Bucket `json:"buckets"`
 }
 
-// Rates are the counts of queues, on one page.
+// Rates has the counts of the queues, on one page.
 type Rates struct {
 	console.List[Series]
 	Unit  string `json:"unit"`
 	About bool   `json:"about"`
 }
 
-// Notes says of one queue what became of deliveries in each hour or day, the newest first.
+// Notes lists the outcomes of each hour or day, the newest first, if the answer is about one queue.
 func (r Rates) Notes() (notes []string) {
 	layout := map[string]string{"hour": "2006-01-02 15:04", "day": "2006-01-02"}[r.Unit]
 	if len(r.Items) != 1 {
@@ -83,7 +83,7 @@ func (r Rates) Notes() (notes []string) {
 	return notes
 }
 
-// RatesOf asks for the last hours of a queue, or of all, or for days.
+// RatesOf requests the counts of the last hours or days, of one queue or of all.
 type RatesOf struct {
 	OfQueue
 	Hours *int `json:"-" query:"hours" validate:"omitempty,min=1,max=192" help:"how many hours, 24 unless days are given"`
@@ -127,8 +127,8 @@ func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, er
 // TargetState is a target that a queue posts to or calls.
 type TargetState struct {
 	rates.Target
-	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each instance; 0 is
-	// none.
+	// Internal: it is one of our own services. Concurrency, RatePerSecond and the breaker's fields are its
+	// limits in each instance; 0: none.
 	Internal         bool            `json:"internal"`
 	Concurrency      int             `json:"concurrency"`
 	RatePerSecond    float64         `json:"rate_per_second"`
@@ -187,20 +187,20 @@ func (t TargetState) String() string {
 	return text
 }
 
-// BlockedKey is an ordering key of which messages are kept.
+// BlockedKey is an ordering key with messages that are kept in its lane.
 type BlockedKey struct {
 	OrderingKey string `json:"ordering_key" show:"Key"`
 	events.Spot
 	Messages Count `json:"messages" show:"Messages"`
 }
 
-// The bounds of what is shown of one queue.
+// The bounds of QueueDetail: how many keys and events it shows.
 const (
 	keysShown     = 10
 	outcomesShown = 8
 )
 
-// QueueDetail is one queue with all that explains how it stands.
+// QueueDetail is one queue with everything that explains its state.
 type QueueDetail struct {
 	Queue
 
@@ -213,7 +213,7 @@ type QueueDetail struct {
 	Outcomes []events.Line        `json:"outcomes" show:"Newest events"`
 }
 
-// Notes says what the columns do not have room for, and what the catalog declares.
+// Notes says what does not fit into the columns, and what the catalog declares.
 func (q QueueDetail) Notes() (notes []string) {
 	if q.KeysMore {
 		notes = append(notes, "There are more keys.")
@@ -305,12 +305,12 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 			OrderingKey: kept.Message.OrderingKey,
 			Messages:    Count{Count: min(waiting, keptCounted), More: waiting > keptCounted},
 		}
-		if err != nil || waiting == 0 { // all that was kept is with the broker again
+		if err != nil || waiting == 0 { // all kept messages are with the broker again
 			keys[i].Spot = events.Spot{Place: events.PlaceBroker, Queue: q.ID}
 			return err
 		}
 		keys[i].Spot, err = a.DelayOf(ctx, kept)
-		keys[i].Behind, keys[i].Spot.OrderingKey = kept.EventID, "" // the first is behind nobody
+		keys[i].Behind, keys[i].Spot.OrderingKey = kept.EventID, "" // the first message waits for no other
 		return err
 	})
 	slices.SortStableFunc(keys, func(a, b BlockedKey) int {

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/pipeline/pause"
 )
 
-// QueueState says in a word how a queue stands.
+// QueueState is the state of a queue, in a word.
 type QueueState string
 
 // The states, the worst first.
@@ -30,17 +30,17 @@ var states = []QueueState{
 	PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off,
 }
 
-// Compare is negative where s is worse than another state.
+// Compare returns a negative number if s is worse than other.
 func (s QueueState) Compare(other QueueState) int {
 	return cmp.Compare(slices.Index(states, s), slices.Index(states, other))
 }
 
-// Alerts reports whether the queue needs somebody.
+// Alerts reports whether the queue needs a person.
 func (q Queue) Alerts() bool {
 	return q.State.Compare(IsPaused) < 0
 }
 
-// Runbook is the page about a state that needs somebody; of any other state it is empty.
+// Runbook returns the page about a state that needs a person; empty for any other state.
 func (q Queue) Runbook() string {
 	book := map[QueueState]string{
 		PauseFailed: "waiting.md#pause-undone", Alerting: "dead-letters.md", BreakerOpen: "push-failures.md",
@@ -53,10 +53,10 @@ func (q Queue) Runbook() string {
 	return "docs/runbooks/" + book
 }
 
-// failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
+// failingFrom is the percentage of failed attempts from which a queue is Failing.
 const failingFrom = 10
 
-// Stands is the state of a queue and its cause.
+// Stands returns the worst state of the queue, and the causes of all its states.
 func (q Queue) Stands() (worst QueueState, cause string) {
 	var causes []string
 	stands := func(state QueueState, cause string) {

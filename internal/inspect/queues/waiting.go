@@ -15,14 +15,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Waiting counts what waits, by the place where it does. A number of the broker that is not known is
-// nil, and null in JSON: 0 is nothing.
+// Waiting counts what waits, by location. A number of the broker that is not known is nil, and null in JSON;
+// 0 means that no message waits.
 type Waiting struct {
-	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, and those whose
-	// attempt is under way, or that wait for a slot or for another attempt.
+	// Unacknowledged counts the messages in the broker: not delivered yet, in an attempt, or waiting for a slot
+	// or for another attempt.
 	Unacknowledged       *int64           `json:"unacknowledged"`
 	OldestUnackedSeconds *console.Seconds `json:"oldest_unacked_seconds"`
-	// Delayed counts the messages that are kept until a time, or behind another of their key.
+	// Delayed counts the messages that are kept until they are due, or behind another of their ordering key.
 	Delayed Count `json:"delayed"`
 	Outbox  Count `json:"outbox"`
 	// InReplay counts the dead letters whose replay has not ended.
@@ -42,7 +42,7 @@ func (w Waiting) String() string {
 	return strings.Join(append(parts, w.kept()...), ", ")
 }
 
-// Total is how many wait, as far as that is known.
+// Total is the sum of all counts; a number that is not known counts as 0.
 func (w Waiting) Total() int64 {
 	return w.inBroker() + w.Delayed.Count + w.Outbox.Count + w.InReplay.Count + w.ForApproval.Count
 }
@@ -84,7 +84,7 @@ var places = []struct {
 	}},
 }
 
-// counts counts what waits of a queue, or of all, but what all says that nothing waits of, if it is there.
+// counts counts what waits for a queue, or for all. It skips the places for which all, if given, has 0.
 func (a Reads) counts(ctx context.Context, queue string, all *Waiting) (w Waiting, err error) {
 	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
 		if p := places[i]; all == nil || p.of(all).Count > 0 {
@@ -107,7 +107,7 @@ func (w *Waiting) add(held backlog.Held, now time.Time) {
 	}
 }
 
-// InBroker is what a queue has in the broker.
+// InBroker counts the messages that a queue has in the broker.
 type InBroker struct {
 	Queue    string `json:"queue"`
 	Messages int64  `json:"messages"`
@@ -115,15 +115,15 @@ type InBroker struct {
 	OldestSeconds console.Seconds `json:"oldest_seconds"`
 }
 
-// Elsewhere is what waits and may have no record: no line of the job log has it.
+// Elsewhere counts what waits and may be missing in the job log, because it has no record yet.
 type Elsewhere struct {
 	Waiting
-	// InBroker has the queues of which messages are in the broker; Unknown those that run and were not counted.
+	// InBroker lists the queues with messages in the broker; Unknown the running ones that were not counted.
 	InBroker []InBroker `json:"in_broker"`
 	Unknown  []string   `json:"unknown"`
 }
 
-// Notes says what waits where, a line for each place.
+// Notes lists what waits, a line for each location.
 func (e Elsewhere) Notes() (notes []string) {
 	for _, in := range e.InBroker {
 		notes = append(notes, fmt.Sprint(in.Messages)+" in the broker, of "+in.Queue+forLong(&in.OldestSeconds))
@@ -194,12 +194,12 @@ func (l Lanes) Notes() []string {
 	return nil
 }
 
-// ListLanes asks for the lanes that wait longest.
+// ListLanes requests the lanes that have waited longest.
 type ListLanes struct {
 	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=999" help:"how many ordering keys, at most"`
 }
 
-// ahead is how far another instance's clock may be before this one's.
+// ahead is how far the clock of another instance may be ahead of ours.
 const ahead = time.Minute
 
 func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {

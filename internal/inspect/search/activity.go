@@ -30,19 +30,19 @@ const (
 	customerAtMost = 10
 )
 
-// Activity is what has come of a tenant's customer, at most 50 of each kind.
+// Activity is everything about a tenant's customer, at most 50 of each kind.
 type Activity struct {
 	customers.State
 	// Findings say in words what needs a person, such as a credit to another user.
 	Findings []string `json:"findings"`
-	// Balances are the accounts that points of the customer are or were on, and Moves what their events moved.
+	// Balances are the accounts that hold or held the customer's points, and Moves the entries of their events.
 	Balances []ActivityBalance `json:"balances" show:"Points"`
 	Moves    []ActivityMove    `json:"moves" show:"What their events moved"`
 	// Events are those that name the customer, under any ordering key, the newest first.
 	Events      []events.Line     `json:"events" show:"Events"`
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
-	// Orders are those of the shop, of the users that the customer is or was. Refunds are of these orders'
-	// payments, and of the customer's Subscriptions.
+	// Orders are the shop's orders of the users that the customer is or was mapped to. Refunds are those of
+	// these orders' payments, and of the customer's Subscriptions.
 	Orders        []orders.Order    `json:"orders" show:"Orders"`
 	Refunds       []payments.Refund `json:"refunds" show:"Refunds"`
 	Subscriptions []string          `json:"subscriptions" show:"Subscriptions" link:"subscriptions"`
@@ -62,7 +62,7 @@ type ActivityMove struct {
 	At      time.Time      `json:"at" show:"At"`
 }
 
-// ActivityBalance is what an account has now.
+// ActivityBalance is the current balance of an account.
 type ActivityBalance struct {
 	Account string `json:"account" show:"Account" link:"accounts"`
 	Balance int64  `json:"balance" show:"Points"`
@@ -75,7 +75,7 @@ func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
 	return append([]T{}, all[:min(len(all), most)]...)
 }
 
-// activity reads each list by a key or an index, and bounded.
+// activity reads each list by a key or an index, up to a bound.
 func (a Reads) activity(ctx context.Context, _ audit.Author, in customers.CustomerOf) (Activity, error) {
 	of, err := (&customers.Operator{Store: a.Store}).Show(ctx, in.Tenant, in.ID)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 		}
 		doc, err := store.Find(ctx, a.Store, ledger.Key(records[i].Made()))
 		m, unread := ledger.MoveFromDocument(doc)
-		if err == nil && unread == nil && m.Tenant == found.Tenant { // another, or none, is no move of points
+		if err == nil && unread == nil && m.Tenant == found.Tenant { // else it moved no points
 			moves[i] = ActivityMove{m.Order, m.EventID, doc.Key.ID, m.Kind, m.Account, m.Amount, m.CreatedAt}
 		}
 		return err
@@ -134,7 +134,7 @@ func (a Reads) customerDeadLetters(ctx context.Context, found *Activity) error {
 	return err
 }
 
-// customerBalances reads the accounts of the customer and of the users that it is or was.
+// customerBalances reads the accounts of the customer and of the users that it is or was mapped to.
 func (a Reads) customerBalances(ctx context.Context, found *Activity) error {
 	events, more, err := subscriptions.OfCustomer(ctx, a.Store, found.Tenant, found.CustomerID, activityAtMost)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// describe reads a document that was found. ok is false for one that is nothing of the kind.
+// describe returns what a search shows of a document. ok is false if the document is of another kind.
 type describe func(store.Document) (f Found, ok bool)
 
 func described(documents []store.Document, tenant string, describe describe) (found []Found) {
@@ -30,7 +30,7 @@ func text(doc store.Document, field string) string {
 	return value
 }
 
-// newest sorts what has a time of creation.
+// newest compares documents by their time of creation, the newest first.
 func newest(a, b store.Document) int {
 	created := func(doc store.Document) time.Time {
 		within, waits := doc.Fields["message"].(map[string]any)
@@ -43,12 +43,12 @@ func newest(a, b store.Document) int {
 	return created(b).Compare(created(a))
 }
 
-// words are the words that are not empty, with a comma between them.
+// words joins the words that are not empty with commas.
 func words(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(word string) bool { return word == "" }), ", ")
 }
 
-// fields describe by the field of the id, which is the key's where it is empty, and by those of the label.
+// fields describes a document by the field of its id (empty: the key's id), and by the fields of its label.
 func fields(id string, label ...string) describe {
 	return labelled(id, func(doc store.Document) (all string) {
 		for _, name := range label {
@@ -74,7 +74,7 @@ func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	return f, err == nil && f.ID != ""
 }
 
-// labelled is a description of what has its id in a field, or in its key where that is empty.
+// labelled describes a document by the field of its id (empty: the key's id), and by a label.
 func labelled(id string, label func(store.Document) string) describe {
 	return func(doc store.Document) (Found, bool) {
 		f := Found{ID: text(doc, id), Label: label(doc), Tenant: text(doc, "tenant")}

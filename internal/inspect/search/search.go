@@ -1,5 +1,5 @@
-// Package search shows what an id of any kind leads to, and all that has come of one customer. It finds
-// both by keys and indexes, and changes nothing.
+// Package search finds everything that has a given id, of any kind, and shows everything about one customer.
+// It reads by keys and indexes, and changes nothing.
 package search
 
 import (
@@ -31,10 +31,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what is found, from what is shown of events.
+// Reads performs searches, on top of the reads for events.
 type Reads struct{ events.Reads }
 
-// Kind is what a search has found.
+// Kind is the kind of a thing that was found.
 type Kind string
 
 // The kinds.
@@ -54,16 +54,16 @@ const (
 	KindEndpoint     Kind = "endpoint"
 )
 
-// Search is what an id leads to.
+// Search is the result of a search for an id.
 type Search struct {
 	Query string `json:"query" show:"Id"`
-	// Items are what it leads to, each once, in the order of what was looked through.
+	// Items are the things that were found, each once, in the order of the places that were searched.
 	Items []Found `json:"items" show:"Found"`
-	// More are the lists that have all, where not all is among the Items.
+	// More has the complete list of each place of which the Items show only a part.
 	More []Found `json:"more" show:"More than is shown"`
 }
 
-// Found is one thing that an id leads to.
+// Found is one thing that has the id, or belongs to it.
 type Found struct {
 	Kind   Kind   `json:"kind" show:"Kind"`
 	ID     string `json:"id" show:"Id" link:"path"`
@@ -75,7 +75,7 @@ type Found struct {
 	Path string `json:"path" show:"Shown by,address"`
 }
 
-// Paths are the addresses that show what is of a kind, up to its id.
+// Paths has, for each kind, the address that shows one, without its id.
 var Paths = map[Kind]string{
 	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/",
 	KindOrder: "orders/", KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/",
@@ -88,15 +88,15 @@ func (f Found) path() string {
 	if f.Kind == KindEvent && f.Queue != "" {
 		query.Set("queue", f.Queue)
 	}
-	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // whose ids are of all tenants
+	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // ids unique in all tenants
 	if f.Tenant != "" && !slices.Contains(ofAll, f.Kind) {
 		query.Set("tenant", f.Tenant)
 	}
 	return strings.TrimSuffix("/v1/ops/"+Paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
 }
 
-// maxReads bounds the documents that the database reads for a search: one for each place, what is found, and
-// those beside, since an operation may be looked for by its beginning and an account in two months.
+// maxReads bounds the documents that the database reads for a search: one for each place, those found, and
+// beside: an operation may be searched for by a prefix, and an account in two months.
 const (
 	maxReads    = 50
 	beside      = 2
@@ -104,13 +104,13 @@ const (
 	maxSearched = 1000
 )
 
-// Wanted asks what an id leads to.
+// Wanted is a request to search for an id.
 type Wanted struct {
 	Query  string `json:"-" query:"q" arg:"" help:"id"`
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only what belongs to this tenant"`
 }
 
-// Operations are the search for an id of any kind, and what has come of a customer.
+// Operations returns the search for an id of any kind, and the activity of a customer.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -157,7 +157,7 @@ func (s Search) Notes() []string {
 	return []string{"Nothing has this id: " + s.Query}
 }
 
-// search counts what each place has, and then reads as much of it as its bound allows.
+// search counts the matches in each place, then reads as many of them as the place's share allows.
 func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, error) {
 	id, err := pasted(in.Query)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 			return err
 		}
 		n, err := store.Count(ctx, a.Store, places[i].query)
-		if totals[i] = int(n); errors.Is(err, store.ErrInvalid) { // nothing has such an id
+		if totals[i] = int(n); errors.Is(err, store.ErrInvalid) { // no document has such an id
 			return nil
 		}
 		return err
@@ -195,7 +195,7 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 	return gathered(id, places, found, func(i int) bool { return totals[i] > limits[i] }), nil
 }
 
-// gathered is what was found, each thing once, and the lists of the places where there is more.
+// gathered returns everything that was found, each thing once, and the lists of the places that have more.
 func gathered(id string, places []searched, found [][]Found, more func(i int) bool) Search {
 	all := Search{Query: id, Items: []Found{}, More: []Found{}}
 	add := func(to []Found, place searched, one Found) []Found {
@@ -220,8 +220,8 @@ func gathered(id string, places []searched, found [][]Found, more func(i int) bo
 	return all
 }
 
-// shares says how many of its documents each place shows: one of each, and of each one more, while there are
-// reads. A page reads the one behind it, too.
+// shares returns how many documents each place shows: one each, then in each round one more, while reads are
+// left. The query for a page also reads the document after it.
 func shares(totals []int, reads int) []int {
 	limits := make([]int, len(totals))
 	for round := 1; round <= foundAtMost; round++ {
@@ -243,7 +243,7 @@ func shares(totals []int, reads int) []int {
 	return limits
 }
 
-// searched is a place where something may have the id. list has all that do; empty: that of the kind.
+// searched is a place where something may have the id. list is the list of all that do; empty: the kind's.
 type searched struct {
 	kind Kind
 	how  string
@@ -251,7 +251,7 @@ type searched struct {
 	list string
 }
 
-// look finds by a query what describe reads or, where one thing at most has the id, at once.
+// look finds by a query, with describe, or by one call of once if at most one thing can have the id.
 type look struct {
 	query    store.Query
 	describe describe
@@ -311,10 +311,10 @@ func (a Reads) searched(id, tenant string) []searched {
 	}
 }
 
-// ofAllTenants are the lists that show those of all tenants.
+// ofAllTenants names the lists that show all tenants.
 var ofAllTenants = strings.Fields("events waiting outbox dead-letters operations orders refunds customers")
 
-// all is the address of the list that has all of a place: of the tenant of what was found.
+// all returns the address of the place's complete list, for the tenant of what was found.
 func (p searched) all(found []Found) string {
 	list := cmp.Or(p.list, strings.TrimSuffix(Paths[p.kind], "/"))
 	path, query, _ := strings.Cut(list, "?")
@@ -369,7 +369,7 @@ func (s searching) operation(ctx context.Context) ([]Found, error) {
 	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, err
 }
 
-// control looks for an account that the books keep by months, and that has no document. Where no journal
+// control searches for an account that the journal keeps by month and that has no document. If no journal
 // runs, entries have no index for it.
 func (s searching) control(ctx context.Context) ([]Found, error) {
 	if ledger.Control(s.id) != s.id || !s.Catalog.KeepsJournal() {

@@ -9,8 +9,8 @@ import (
 	"billhook/internal/inspect/bulk"
 )
 
-// Fill sets all members: texts to a text, numbers to 1, and lists to one of their items. The token of the
-// next page stays empty, so that a list ends. An operation is over, so that nothing waits for it.
+// Fill sets all members: texts to a text, numbers to 1, and lists to one item. The token of the next page
+// stays empty, so that a list ends. An operation is over, so that a client does not wait for it.
 func Fill(v reflect.Value, text string) {
 	switch v.Interface().(type) {
 	case time.Time:

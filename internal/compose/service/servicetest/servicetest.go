@@ -1,5 +1,5 @@
-// Package servicetest runs the program of a service as its main does, beside emulators that know no request:
-// a service that publishes or commits gets an error at once.
+// Package servicetest runs the program of a service as its main does, with emulators that refuse every
+// request: a service that publishes or commits gets an error at once.
 package servicetest
 
 import (
@@ -24,8 +24,8 @@ import (
 // emulators are the variables that the client libraries read from the environment of the process.
 var emulators = []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"}
 
-// Main runs the tests of a program. Both emulators are a server without methods: a client repeats calls to a
-// missing one until a deadline, which a worker's end waits for.
+// Main runs the tests of a program. Both emulators are one server without methods. Without any server, a
+// client repeats its calls until a deadline, and a worker that ends waits for it.
 func Main(m *testing.M) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	for _, name := range emulators {
@@ -45,8 +45,8 @@ func Environment(values map[string]string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// Start runs a service beside the emulators, on free ports unless the values say otherwise, until its test
-// ends or end is called, which returns its log. It returns the URLs of the service and of its metrics.
+// Start runs a service with the emulators, on free ports unless the values say otherwise, until the test ends
+// or end is called. It returns the URLs of the service and of its metrics, and end, which returns the log.
 func Start(t testing.TB, run service.Run, values map[string]string) (url, metrics string, end func() string) {
 	t.Helper()
 	all := map[string]string{"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p"}
@@ -83,7 +83,7 @@ func Start(t testing.TB, run service.Run, values map[string]string) (url, metric
 	return <-listening, <-listening, end
 }
 
-// Status is the status of an answer without more than its URL.
+// Status returns the status of the answer to a request without headers or a body.
 func Status(t testing.TB, method, url string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
@@ -91,7 +91,7 @@ func Status(t testing.TB, method, url string) int {
 	return StatusOf(t, request)
 }
 
-// StatusOf is the status of the answer to a request.
+// StatusOf returns the status of the answer to a request.
 func StatusOf(t testing.TB, request *http.Request) int {
 	t.Helper()
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)

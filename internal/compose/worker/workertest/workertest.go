@@ -1,6 +1,6 @@
-// Package workertest simulates a worker under a load, at the latencies of production. Time is that of a
-// bubble of testing/synctest, in which work takes none: the results follow from slots, waits and nacks alone.
-// It does not measure the load that a processor can carry.
+// Package workertest simulates a worker under load, with the latencies of production. Time is the fake time
+// of testing/synctest, in which computing takes none: the results depend only on slots, waits and nacks. It
+// does not measure the load that a processor can carry.
 package workertest
 
 import (
@@ -39,23 +39,23 @@ const (
 	StoreTakes   = 20 * time.Millisecond
 )
 
-// Load are events of a type that are published to a queue, so many a second. After two seconds Burst more are
-// published at once, or the store stalls.
+// Load is events of one type, PerSecond of which are published to a queue. After two seconds Burst more are
+// published at once, or the store does not answer for Stall.
 type Load struct {
 	Queue, EventType          string
 	PerSecond, Burst, Seconds int
 	Stall                     time.Duration
 }
 
-// Found are the results. Waits are from the webhook to the effect, by the second of its publishing.
+// Found has the results. Waits are the times from webhook to effect, by the second in which it was published.
 type Found struct {
 	Waits [][]time.Duration
-	// Slots is the time that all events had a slot or waited for one. Refused counts refused pushes.
+	// Slots is the sum of the times that events had a slot or waited for one. Refused counts refused pushes.
 	Slots   time.Duration
 	Refused int
 }
 
-// Within is the time in which 99 of 100 events took effect, of those from a second on.
+// Within returns the time within which 99 of 100 events took effect, of those published from a second on.
 func (f Found) Within(second int) time.Duration {
 	all := slices.Sorted(slices.Values(slices.Concat(f.Waits[second:]...)))
 	return all[len(all)*99/100].Truncate(time.Millisecond)
@@ -106,7 +106,7 @@ func open(t *testing.T, c *catalog.Catalog, began time.Time, stall time.Duration
 	return w
 }
 
-// Simulate has one instance of the shipped worker handle unrelated events. Each takes effect.
+// Simulate has one instance of the shipped worker handle unrelated events. Each must take effect.
 func Simulate(t *testing.T, l Load) Found {
 	t.Helper()
 	var mu sync.Mutex

@@ -30,14 +30,14 @@ func (w *world) items(t *rapid.T) map[string]deadletter.Item {
 	return found
 }
 
-// byEvent are the ids of items in the order of their events, which are the same in each history.
+// byEvent returns the ids of items sorted by event id. The event ids are the same in each history.
 func byEvent(items map[string]deadletter.Item) []string {
 	return slices.SortedFunc(maps.Keys(items), func(a, b string) int {
 		return strings.Compare(items[a].EventID, items[b].EventID)
 	})
 }
 
-// check holds each operation to what must be true of it.
+// check verifies the invariants of each operation.
 func (w *world) check(t *rapid.T) {
 	items, operator := w.items(t), w.operator(nil)
 	for id := range w.corrected {
@@ -88,8 +88,8 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// checkMessages holds the messages of replays to the order of their ordering key, and to be there once they
-// are made.
+// checkMessages verifies that the messages of replays keep the order of their ordering key, and that none is
+// lost.
 func (w *world) checkMessages(t *rapid.T) {
 	last, known := map[string]string{}, map[string]bool{}
 	for _, m := range w.published {

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// disturbed has somebody cancel the operation, or another runner come, between two of its commits.
+// disturbed has a person cancel the operation, or a second runner start, between two of its commits.
 func (w *world) disturbed(t *rapid.T) {
 	op, cancels := w.pick(t), rapid.Bool().Draw(t, "cancels")
 	var done int64 = -1
@@ -73,7 +73,7 @@ func (w *world) waiting(t *rapid.T) (string, contract.Message) {
 	if len(ids) == 0 {
 		t.Skip("nothing is under way")
 	}
-	// The ids are other ones in each history, the events are not.
+	// The ids differ in each history, the event ids do not.
 	slices.SortFunc(ids, func(a, b string) int {
 		return strings.Compare(w.pending[a].Attributes["event_id"], w.pending[b].Attributes["event_id"])
 	})
@@ -98,7 +98,7 @@ func (w *world) correct(t *rapid.T) {
 	require.NoError(t, err)
 }
 
-// again has the first death of an item come another time.
+// again delivers the first dead letter of an item a second time.
 func (w *world) again(t *rapid.T) {
 	items := w.items(t)
 	var n int

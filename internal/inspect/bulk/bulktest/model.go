@@ -1,7 +1,7 @@
-// Package bulktest holds operations on dead letters to a model, on any store: whatever people,
-// runners and crashes do at once, an operation replays each item at most once, loses no message, keeps the
-// order of each ordering key, and touches nothing after it is over. What takes two people is begun and
-// approved by two identities. What is corrected stays so.
+// Package bulktest checks operations on dead letters against a model, on any store: whatever people, runners
+// and crashes do concurrently, an operation replays each item at most once, loses no message, keeps the order
+// of each ordering key, and changes nothing after it is over. Two identities begin and approve what takes two
+// people. A corrected item stays corrected.
 package bulktest
 
 import (
@@ -25,8 +25,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// Many keeps so many open dead letters of a queue, a second apart from a time on. Each has what change makes
-// of it.
+// Many stores open dead letters of a queue, one second apart beginning at from. change may modify each of
+// them.
 func Many(
 	t *testing.T, db store.Store, q catalog.Queue, from time.Time, items int,
 	change func(n int, i *deadletter.Item),
@@ -48,7 +48,7 @@ func Many(
 	}
 }
 
-// Run runs the model. Each history has items of its own in a store that open returns.
+// Run runs the model. All histories share the store that open returns, and each has items of its own.
 func Run(t *testing.T, open func(testing.TB) store.Store) {
 	t.Helper()
 	db, histories := open(t), 0
@@ -93,16 +93,16 @@ type world struct {
 	queue  catalog.Queue
 	now    time.Time
 	names  int
-	// operations are all that have begun, and over those that were seen over, as they were then.
+	// operations are all that have begun; over has those that were seen to be over, as they were then.
 	operations []string
 	over       map[string]bulk.Operation
 	// replays counts, per operation and item, the messages that were put on the queue.
 	replays map[string]map[string]int
-	// pending are the replays without an end, by item.
+	// pending has the messages of replays that have not ended, by item.
 	pending map[string]contract.Message
-	// corrected are the items that something has taken the place of.
+	// corrected has the items that a correction has closed.
 	corrected map[string]bool
-	// by is the operation that has made a replay, and published what the broker has taken, unless it is down.
+	// by has the operation of each replay; published is what the broker has accepted, unless it is down.
 	by        map[string]string
 	published []contract.Message
 	down      bool
@@ -132,7 +132,7 @@ func (w *world) operator(wait func(context.Context, time.Duration) error) *bulk.
 		Store: w.faults, Catalog: &catalog.Catalog{Queues: []catalog.Queue{w.queue}}, Now: now,
 		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
 		Wait: func(ctx context.Context, d time.Duration) error {
-			w.now = w.now.Add(max(d, 0)) // the order of a lane's messages goes by the times of their commits
+			w.now = w.now.Add(max(d, 0)) // a lane orders its messages by the times of their commits
 			return wait(ctx, d)
 		},
 		Relay: func(ctx context.Context, lane string) error {
@@ -142,7 +142,7 @@ func (w *world) operator(wait func(context.Context, time.Duration) error) *bulk.
 	}
 }
 
-// bury keeps the first death of an item, or that of a replay.
+// bury stores the first dead letter of an item, or the one of its replay.
 func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 	attributes := map[string]string{
 		"event_id": fmt.Sprint("e", n), "ordering_key": fmt.Sprint("k", n%3),
@@ -278,7 +278,7 @@ func (w *world) cancel(t *rapid.T) {
 	}
 }
 
-// runs lets a runner go on, and notes which items it has replayed.
+// runs continues an operation, and records which items it has replayed.
 func (w *world) runs(t *rapid.T, op bulk.Operation, operator *bulk.Operator) (bulk.Operation, error) {
 	before := w.items(t)
 	after, err := operator.Run(context.Background(), op.ID)

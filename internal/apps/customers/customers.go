@@ -46,7 +46,7 @@ func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (
 
 func of(doc store.Document, tenant, customerID string) Mapping {
 	m := Mapping{Version: doc.Version}
-	_ = store.Decode(doc.Fields, &m) // requires nothing
+	_ = store.Decode(doc.Fields, &m) // no field is required
 	m.Tenant, m.CustomerID = tenant, customerID
 	return m
 }
@@ -112,7 +112,7 @@ func (t *Mappings) create(m Mapping) Learned {
 	return Learned{Writes: []store.Write{store.Create(Key(m.Tenant, m.CustomerID), store.Encode(&m))}}
 }
 
-// Watch returns a store that caches the mappings that are committed through it.
+// Watch returns a store that caches the mappings committed through it.
 func (t *Mappings) Watch(s store.Store) store.Store { return watched{Store: s, mappings: t} }
 
 type watched struct {

@@ -127,8 +127,8 @@ func (o *Operator) settle(
 	return by.Update(ctx, o.Store, change.key(), change.subject(), now, done.Operation, decide)
 }
 
-// move moves the points of guest orders in batches. Where the mapping was unchanged, the first batch has the
-// audit entry.
+// move moves the points of guest orders in batches. If settle did not change the mapping, the first batch has
+// the audit entry.
 func (o *Operator) move(
 	ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked,
 ) error {

@@ -31,7 +31,7 @@ type Editor struct {
 	OldSecretFor     time.Duration // how long the previous secret signs too after a rotation
 	Now              func() time.Time
 	NewID, NewSecret func() string
-	// Off: no queue delivers to endpoints here, so that the database has no index of their tenants and states.
+	// Off: no queue delivers to endpoints here, so the database has no index of their tenants and states.
 	Off bool
 }
 
@@ -165,7 +165,7 @@ type Tested struct {
 	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
 	Delivered bool   `json:"delivered" show:"Delivered"`
-	// Status is that of the answer; 0: none. Reason is the code of a failure.
+	// Status is the answer's; 0: there was none. Reason is the code of a failure.
 	Status       int    `json:"status" show:"Status"`
 	Reason       string `json:"reason,omitempty" show:"Reason"`
 	Milliseconds int64  `json:"milliseconds" show:"Milliseconds"`

@@ -152,7 +152,7 @@ type SubscriptionOf struct {
 // Known is a subscription with its events.
 type Known struct {
 	Subscription
-	// Events are all of its events, the newest first; where there are More than 100, some of them.
+	// Events has all of its events, newest first; if there are More than 100, some of them.
 	Events []Event `json:"events" show:"Events"`
 	More   bool    `json:"more"`
 }

@@ -30,13 +30,13 @@ import (
 	"billhook/internal/retry"
 )
 
-// Queue is the queue whose handlers run, and remember how long its records are kept.
+// Queue is the queue whose handlers run; remember is how long its records are kept.
 const (
 	Queue    = "books"
 	remember = 48 * 24 * time.Hour
 )
 
-// Message is the body of a message, as the queue has decoded it.
+// Message returns the body of a message, as the queue has decoded it.
 func Message(
 	t require.TestingT, c *catalog.Catalog, id, eventType string, at time.Time, data string,
 ) contract.Body {
@@ -129,9 +129,9 @@ func (b *books) now() time.Time { return time.Unix(0, b.clock.Load()).UTC() }
 
 var tenants = []string{"acme", "globex"}
 
-// Run delivers events any number of times, in any order, with lost answers of the store, and checks that an
+// Run delivers events any number of times, in any order, with lost answers of the store. It checks that an
 // event has one entry, which balances in each currency, that an entry has one reversal, which is its exact
-// opposite, and that the books hold nothing else.
+// opposite, and that the books have no other entries.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	shipped, db, round := catalogtest.Shipped(), open(t), 0

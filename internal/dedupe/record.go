@@ -76,8 +76,8 @@ type Identity struct {
 
 // Tries are the event's attempts, and the lease of the running one.
 type Tries struct {
-	// Attempts counts the attempts whose end the event has caused. One with a lease counts from its claim,
-	// because an event may kill its worker.
+	// Attempts counts the attempts, except those that failed without the event's fault. One with a lease counts
+	// from its claim, because an event may kill its worker.
 	Attempts int64 `store:"attempts,required"`
 	// Log has the newest of these attempts in their order, MaxLog at most.
 	Log []Attempt `store:"attempts_log,omitzero"`

@@ -31,7 +31,7 @@ type Mapping struct {
 	// UID is the user that the customer is linked to; empty: none.
 	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
-	// LinkedBy is the event of the order that made the mapping; empty where a person made it.
+	// LinkedBy is the event of the order that made the mapping; empty if a person made it.
 	LinkedBy    string        `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
 	MovedPoints int64         `json:"moved_points" store:"moved_points" show:"Moved points,less"`
 	MovedOrders int64         `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`

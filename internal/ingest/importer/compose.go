@@ -25,7 +25,7 @@ import (
 
 // Composer turns old messages into messages for the webhook service.
 type Composer struct {
-	Type    string            // of messages without one; empty: their queue must have exactly one type
+	Type    string            // of messages without a type; empty: their queue must have exactly one type
 	Members map[string]string // new names of the content's members; a member with an empty name is left out
 }
 

@@ -22,7 +22,7 @@ type Part string
 
 // The parts.
 const (
-	Waiting Part = "waiting" // messages on which nobody works
+	Waiting Part = "waiting" // messages that no worker has taken
 	Claimed Part = "claimed" // messages that a worker took and never finished
 	Delayed Part = "delayed" // messages that wait for their time
 	Failed  Part = "failed"  // messages that have used up their attempts; they are sent with all of them again

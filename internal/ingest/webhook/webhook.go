@@ -33,7 +33,7 @@ type Config struct {
 	Catalog *catalog.Catalog
 	// Secrets of each source, by its name; each source needs at least one.
 	Secrets map[string][]string
-	// Keys of the providers' APIs, by the source; without one nothing is read from the API.
+	// Keys has the keys of the providers' APIs, by source; without a key nothing is read from the API.
 	Keys map[string]string
 	// Client calls those APIs.
 	Client http.Client

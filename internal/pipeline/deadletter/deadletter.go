@@ -27,7 +27,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// The attributes that a dead letter adds to those of its message.
+// The attributes that a dead letter adds to its message's attributes.
 const (
 	AttrReason             = "dead_letter_reason"
 	AttrStatus             = "dead_letter_status"

@@ -16,7 +16,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// NotNewer is the result of an event if the target has its document in the same version or a later one.
+// NotNewer is the result of an event whose document the target has at its version or a later one.
 const NotNewer = "not_newer"
 
 // The longest answer to a batch is maxBulkAnswer, and maxItemAnswer for each event in it.

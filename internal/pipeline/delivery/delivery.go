@@ -31,7 +31,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Delivered is the result of an event that has reached its target.
+// Delivered is the result of an event that its target has.
 const Delivered = "delivered"
 
 // Config describes a target.
@@ -124,7 +124,7 @@ func Open(
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers a handler for each post of the pool's queues whose target is open.
+// Register registers the posts of the pool's queues. The registry's check reports one without a target.
 func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer handler.Timer) {
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {

@@ -26,7 +26,7 @@ import (
 type Change struct {
 	Op  string `json:"op"`  // create, set, update, increment or delete
 	Key string `json:"key"` // collection/id
-	// Before has the document's present fields, and After its fields then; empty if there is no document.
+	// Before has the document's present fields, and After those that it would have; empty without a document.
 	Before map[string]jsontext.Value `json:"before,omitempty"`
 	After  map[string]jsontext.Value `json:"after,omitempty"`
 }
@@ -95,7 +95,7 @@ func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 
 // Planning returns the handler as the trial calls it: a leased handler only plans.
 func (t *Trial) Planning(h handler.Handler) handler.Handler {
-	if h.Tx == nil && h.Leased == nil { // none is registered
+	if h.Tx == nil && h.Leased == nil { // no handler is registered
 		return h
 	}
 	return handler.Handler{Tx: func(ctx context.Context, event handler.Event) (handler.Effect, error) {

@@ -48,7 +48,7 @@ type From struct {
 
 func (f From) String() string { return strings.TrimSpace(f.Kind + " " + f.ID) }
 
-// Calls is the outcome of a message if it depends on the answer of another service.
+// Calls is the outcome of a message whose handler calls another service, on whose answer the outcome depends.
 const Calls retry.Outcome = "calls"
 
 // Trial is what a worker would do with a message. Views and JSON show the members in this order.

@@ -55,7 +55,7 @@ type Effect struct {
 	Emit   []Emission
 	Result string // a short code for the record, such as credited
 	Ref    string // optional id of what the effect made, for the record and each answer to the event
-	// optional id of the ledger entry that the effect makes, for the record, where Ref is another id
+	// optional id of the ledger entry that the effect makes, for the record, if Ref is another id
 	Entry string
 	// Withdraw has the Names of delayed emissions of this tenant and queue, to remove if they still wait.
 	Withdraw []string
@@ -67,7 +67,7 @@ type Effect struct {
 type Emission struct {
 	To          string    // the id of a queue or topic that the catalog lists for the handler
 	RoutingKey  string    // matched with a shared topic's bindings; not needed if To is a queue
-	OrderingKey string    // keeps messages in order; empty: without an order
+	OrderingKey string    // keeps messages in order; empty: in no order
 	Since       time.Time // when its age, and so its message TTL, begins; zero: when it is published
 	// Due is when it is published, at most 30 days ahead, out of order; zero: right after the commit.
 	Due time.Time
@@ -174,7 +174,7 @@ func RegisterTx[B any](
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 
-// RegisterLeased registers a Leased, like RegisterTx. Without Reconcile or SafeToRepeat it panics, too.
+// RegisterLeased registers a Leased, like RegisterTx. It also panics if h lacks Reconcile and SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, body: reflect.TypeFor[B](), emits: emits})
 }

@@ -104,7 +104,7 @@ func (l Lane) Put(
 
 // Over returns the write that removes a delivered message's lane; ok: the message was the lane's last.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
-	t, _ := ticketOf(m) // the zero ticket is no entry's
+	t, _ := ticketOf(m) // no entry has the id of the zero ticket
 	if l.Holds() || l.entryID(t) != l.Newest {
 		return store.Write{}, false
 	}

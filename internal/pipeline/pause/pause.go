@@ -33,7 +33,7 @@ type Standing string
 const (
 	Pushing Standing = "pushing" // it has its endpoint, and no mark of a pause
 	Paused  Standing = "paused"  // it has no endpoint, and the mark of a pause
-	// Undone: the mark of a pause is there, but it pushes: somebody set its endpoint outside Billhook.
+	// Undone: it has the mark of a pause, and pushes. Somebody set its endpoint outside Billhook.
 	Undone Standing = "undone"
 	// Unmarked: it has neither an endpoint nor a mark. Somebody removed its endpoint outside Billhook.
 	Unmarked Standing = "unmarked"

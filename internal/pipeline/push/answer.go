@@ -18,7 +18,7 @@ import (
 
 type answer struct {
 	Outcome retry.Outcome `json:"outcome"`
-	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks
+	Status  int           `json:"status"` // of the outcome's class, even if the HTTP status acknowledges
 	Reason  string        `json:"reason"`
 	EventID string        `json:"event_id"`
 	Attempt int           `json:"attempt"` // which of the event's attempts this was; 0: none
@@ -28,7 +28,7 @@ type answer struct {
 	Ref string `json:"ref,omitempty"`
 
 	next   next
-	quiet  bool   // acknowledged also where its queue rejects dead-lettered messages
+	quiet  bool   // acknowledged even if its queue rejects dead-lettered messages
 	result string // the handler's code of the effect, now or before
 	cause  string // says more about a failure, for the log
 }

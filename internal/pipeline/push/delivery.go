@@ -73,7 +73,7 @@ type delivery struct {
 	due     time.Time       // the time of delivery that its sender requested
 	lane    lane.Name       // where the message waits, if it has to
 	policy  catalog.Handler // of the event's type
-	handler handler.Handler // neither Tx nor Leased: none is registered
+	handler handler.Handler // neither Tx nor Leased: no handler is registered
 	replay  string          // the id of the dead letter that it replays; empty: none, or an invalid claim
 	log     *slog.Logger    // its lines name queue, event and message
 }

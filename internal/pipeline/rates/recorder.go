@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Store    store.GetCommitter
 	Self     Service          // this instance, with its own unique Instance
-	Breakers func() []Breaker // those that are not closed
+	Breakers func() []Breaker // the breakers that are not closed
 	Now      func() time.Time
 	// AfterFunc calls f when d has passed; stop prevents a call that has not been made yet.
 	AfterFunc func(d time.Duration, f func()) (stop func())

@@ -85,7 +85,7 @@ var all = []struct {
 	{"cleanup", (*Service).cleanup},
 }
 
-// Names are all tasks, as in /tasks/{name}, and Scheduled those that Path runs.
+// Names lists all tasks, as in /tasks/{name}; Scheduled lists the tasks that Path runs.
 var (
 	Names = func() (names []string) {
 		for _, t := range all {

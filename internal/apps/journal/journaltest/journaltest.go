@@ -222,7 +222,7 @@ func (b *books) redelivered(t *rapid.T) {
 // conflict delivers another payload under an event's id, perhaps after its record has expired.
 func (b *books) conflict(t *rapid.T) {
 	e := *b.pick(t)
-	e.data = `{"invoice_id":"i1","amount":"10000.01","currency":"EUR"}` // nobody else's amount
+	e.data = `{"invoice_id":"i1","amount":"10000.01","currency":"EUR"}` // no other event has this amount
 	seen, _, err := b.tries(t, e.tenant, b.body(t, &e))
 	if err != nil {
 		require.Equal(t, "entry_conflict", retry.Decide(err).Reason)
@@ -290,7 +290,7 @@ func (b *books) revertByHand(t *rapid.T) {
 		}
 		require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), reversal.ID)
 		e.reversed = true
-		b.faults.FailAfter(0) // where the reversal exists nothing was committed
+		b.faults.FailAfter(0) // if the reversal exists, nothing was committed
 		return
 	}
 }

@@ -54,7 +54,7 @@ type Sum struct {
 // Totals are the sums of each control account and currency.
 type Totals map[string]map[string]Sum
 
-// Through is a position among the entries: an entry's, and that of all entries committed before it.
+// Through is the position of an entry, and covers all entries committed up to it.
 type Through struct {
 	At time.Time `json:"through,omitzero" store:"through,omitzero"`
 	ID string    `json:"through_id,omitzero" store:"through_id,omitzero"`

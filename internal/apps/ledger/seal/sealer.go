@@ -59,7 +59,7 @@ type Sealed struct {
 // sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s}
-	// The database's clock decides which entries are older than Lag: those of instances differ.
+	// The database's clock decides which entries are older than Lag, because the instances' clocks differ.
 	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
 	_, err := s.Store.Commit(ctx, []store.Write{begun})
 	if err == nil {
@@ -145,7 +145,7 @@ func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, 
 	return nil
 }
 
-// catchUp seals the entries up to the cursor of the tenants that are behind it.
+// catchUp seals the entries of the tenants that are behind the cursor, up to the cursor.
 func (r *round) catchUp(ctx context.Context) error {
 	for _, tenant := range slices.Sorted(maps.Keys(r.cursor.Behind)) {
 		last, err := readHead(ctx, r.Store, tenant)
@@ -251,7 +251,7 @@ func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.
 	return err
 }
 
-// seal seals those of a tenant's entries that have no seal, in the order of their positions.
+// seal seals a tenant's entries that have no seal, in the order of their positions.
 func (r *round) seal(ctx context.Context, tenant string, documents []store.Document) error {
 	last, err := readHead(ctx, r.Store, tenant)
 	if err != nil {

@@ -152,7 +152,7 @@ func (r *Run) close(record Record, status Status) (open []string, closed []store
 	return open, closed
 }
 
-// commit writes the record and also. written is false if the store holds another version.
+// commit writes the record, with the other writes. written is false if the store holds another version.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	version, writes := r.version+1, also
 	if r.rememberFor != 0 {

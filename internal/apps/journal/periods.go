@@ -160,7 +160,7 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 }
 
 // Close closes a period that is over, after Notice. A closed one stays closed, and a request to reopen it is
-// withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
+// withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as in audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -180,7 +180,7 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Cha
 }
 
 // Reopen opens a closed period again once two people have requested it; it stores the request of the first.
-// The error is as of Close, or one of audit.TwoPeople.
+// The error is as in Close, or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -258,7 +258,7 @@ func (m Month) Alerts() bool { return m.Books.Alerts() }
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
 // Months returns the months of a tenant that have sealed entries or were ever closed, and the current one,
-// newest first. The error is as of Get, or of reading the seals.
+// newest first. The error is as in Get, or of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	if !pii.ID.Valid(tenant) {
 		return nil, audit.ErrID

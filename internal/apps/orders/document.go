@@ -199,12 +199,12 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 }
 
 // Set sets how many pieces of a tenant's product are available. Reserved and sold ones do not change. The
-// error is ErrBroken, or as of audit.Change.Update.
+// error is ErrBroken, or as in audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
 
-// Add adds available pieces of a product. The error is as of Set.
+// Add adds available pieces of a product. The error is as in Set.
 func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "add", in.By(by), func(s Stock) int64 { return s.Available + *in.Pieces })
 }

@@ -166,13 +166,13 @@ func (ed *Editor) List(
 	return page, next, nil
 }
 
-// Set adds a product, or changes its points. The error is as of audit.Change.Update.
+// Set adds a product, or changes its points. The error is as in audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
 	set := func(Product) (int64, State, error) { return in.Points, Active, nil }
 	return ed.change(ctx, in.ProductOf, "set", in.By(by), set)
 }
 
-// Retire makes a product unknown. The error is as of Set, or ErrUnknown.
+// Retire makes a product unknown. The error is as in Set, or ErrUnknown.
 func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
 	return ed.change(ctx, in.ProductOf, "retire", in.By(by), func(before Product) (int64, State, error) {
 		if before.State == "" {

@@ -196,7 +196,7 @@ type outcome struct {
 	item int
 	// dropped are the paths and rules of the values that were left out.
 	dropped pii.Dropped
-	// cause is why the broker did not confirm, for the log alone.
+	// cause is why the broker did not confirm, for the log only.
 	cause string
 }
 

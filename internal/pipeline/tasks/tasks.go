@@ -305,7 +305,7 @@ func (s *Service) checkPauses(ctx context.Context) (undone int, err error) {
 	return undone, nil
 }
 
-// Expiring lists the collections that the cleanup empties of expired documents; see terraform/firestore.tf.
+// Expiring lists the collections with a TTL in terraform/firestore.tf; else the cleanup removes what expired.
 var Expiring = []string{
 	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Collection, "rateBlocks", "requests",
 }

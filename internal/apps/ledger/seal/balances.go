@@ -83,7 +83,7 @@ func Span(first, last string) string {
 	return first + "/" + last
 }
 
-// Months returns the periods of a tenant that have sealed entries, in order. The error is as of Balances.
+// Months returns the periods of a tenant that have sealed entries, in order. The error is as in Balances.
 func Months(ctx context.Context, from store.Getter, tenant string) ([]string, error) {
 	now, err := readHead(ctx, from, tenant)
 	return slices.Sorted(maps.Keys(now.Periods)), err

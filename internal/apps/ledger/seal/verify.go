@@ -145,7 +145,7 @@ type position struct {
 }
 
 // All returns a page of the verification of all tenants' books, one after the other, and finally of the
-// entries without a tenant. Its pages are as those of Page.
+// entries without a tenant. Its pages are as in Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
 	tenant, place, later := strings.Cut(at, "|")
 	if at == "" {

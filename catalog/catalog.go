@@ -31,7 +31,7 @@ type Catalog struct {
 	Journal        Journal             // the accounts of the books, and the rules that make entries of events
 	Usage          Usage               // which usage is counted, and when a warning is emitted
 
-	files fs.FS    // that it was read from; nil: none
+	files fs.FS    // the files that it was read from; nil: none
 	hash  string   // of the files
 	lines lines    // of the files
 	only  []string // the queues that it was narrowed to; none: all
@@ -221,7 +221,7 @@ func (c *Catalog) TopicNamed(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// OtherTopics lists the outbound topics, and the shared ones of which an enabled queue takes messages.
+// OtherTopics lists the outbound topics, and the shared ones that an enabled queue takes messages from.
 func (c *Catalog) OtherTopics() []string {
 	var ids []string
 	for _, t := range c.OutboundTopics {
@@ -245,7 +245,7 @@ func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
-// handlers are those of the enabled queues.
+// handlers yields the handlers of the enabled queues.
 func (c *Catalog) handlers() iter.Seq2[Queue, Handler] {
 	return func(yield func(Queue, Handler) bool) {
 		for _, q := range c.Queues {
@@ -268,7 +268,7 @@ func (c *Catalog) HandledBy(name string) (found Queue, ok bool) {
 	return Queue{}, false
 }
 
-// KeepsJournal reports whether an enabled queue has a handler of the journal. Of no catalog it is true.
+// KeepsJournal reports whether an enabled queue has a handler of the journal. It is true for a nil catalog.
 func (c *Catalog) KeepsJournal() bool {
 	if c == nil {
 		return true

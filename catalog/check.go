@@ -29,7 +29,7 @@ const (
 	maxBudget      = time.Hour // with more time between two nacks nobody would see one
 	maxConcurrency = 1000      // Cloud Run's own limits
 	maxInstances   = 1000
-	// How many messages a second the webhook service can count, of a queue and of one user.
+	// How many messages a second the webhook service can count, for a queue and for one user.
 	maxRate     = 100_000
 	maxUserRate = 100
 )
@@ -48,7 +48,7 @@ var (
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
 )
 
-// forgets reports whether nothing that the queue does needs a record.
+// forgets reports whether the queue needs no records for anything that it does.
 func (q Queue) forgets() bool {
 	for _, h := range q.Handlers {
 		if h.MaxAttempts != 1 || len(h.Emits) > 0 {
@@ -71,7 +71,7 @@ func (r *reader) requirer(place string) requirer {
 	}
 }
 
-// within requires a value from low to high. note is about low, such as what 0 means.
+// within requires a value from low to high. note explains low, for example what 0 means.
 func within[T int | int64 | float64 | time.Duration](r requirer, path string, is, low, high T, note string) {
 	text := func(v T) string {
 		if d, ok := any(v).(time.Duration); ok {

@@ -21,7 +21,7 @@ import (
 
 const journalFile = "journal.yaml"
 
-// The handlers of the journal: one posts an entry, the other reverses that of another event.
+// The handlers of the journal: one posts an entry, the other reverses the entry of another event.
 const (
 	JournalPost   = "journal.post"
 	JournalRevert = "journal.revert"
@@ -53,7 +53,7 @@ type Account struct {
 	Description string      `json:"description"` // what is on it
 }
 
-// AccountType is the side of the books that an account stands on.
+// AccountType is the side of the books that an account is on.
 type AccountType string
 
 // The types of account.
@@ -79,13 +79,13 @@ type RuleLine struct {
 	Currency string `json:"currency"` // a code, or the member of the event's data that says it
 }
 
-// Account is the account of the line.
+// Account returns the account of the line.
 func (l RuleLine) Account() string { return l.Debit + l.Credit }
 
-// CurrencyMember reports whether the line's currency is that of a member, and not a code.
+// CurrencyMember reports whether the line's currency is the value of a member, and not a code.
 func (l RuleLine) CurrencyMember() bool { return !currencyCode.MatchString(l.Currency) }
 
-// Terms are the members of an event's data whose sum is an amount; one behind a - is subtracted.
+// Terms are the members of an event's data whose sum is an amount; one with a leading - is subtracted.
 type Terms []string
 
 // UnmarshalJSONFrom reads one term, or a list.
@@ -111,7 +111,7 @@ func Term(term string) (member string, minus bool) {
 	return member, minus
 }
 
-// Rule finds the rule of an event type: its own, else that of the narrowest pattern.
+// Rule finds the rule of an event type: its own, else the rule of the narrowest pattern.
 func (j Journal) Rule(eventType string) (Rule, bool) {
 	return routing.Table[Rule](j.Rules).Find(eventType)
 }
@@ -121,7 +121,7 @@ var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
 // maxRuleLines bounds an entry, so that it fits into a document and into a message.
 const maxRuleLines = 50
 
-// readJournal leaves the journal without rules where there is no file: its events become dead letters.
+// readJournal leaves the journal without rules if there is no file: its events become dead letters.
 func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	c.Journal = Journal{Unmapped: DeadLetterUnmapped}
 	if file == nil {
@@ -217,7 +217,7 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 		}
 		taken = true
 		for _, content := range c.Contracts.Contents(q.Contract, eventType) {
-			// A type that a narrower rule takes whole is not this rule's. Else the event decides.
+			// A narrower rule may take all events of a type. Otherwise each event decides which rule applies.
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
 			other, ok := c.Journal.Rule(content.Type)
 			narrower := ok && routing.Narrower(routing.Pattern(other.Name), rule) < 0
@@ -231,7 +231,7 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 	}
 }
 
-// checkContent checks a rule against what is declared of one version of an event type.
+// checkContent checks a rule against the declaration of one version of an event type.
 func (r *reader) checkContent(place string, rule Rule, content contract.Declaration) {
 	require := r.requirer(place)
 	of := " of " + content.Type + " is "

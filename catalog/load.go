@@ -31,7 +31,7 @@ var embedded embed.FS
 
 // Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
 // targets.yaml, notifications.yaml and journal.yaml. The program's own messages.yaml, limits of usage.yaml
-// and providers hold where the folder has none. The error joins every Mistake, beside what could be read.
+// and providers apply if the folder has none. The error joins every Mistake; the rest is returned with it.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -104,7 +104,7 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 	return entries, true
 }
 
-// root parses a file. It is no mistake that an optional one is missing.
+// root parses a file. A missing optional file is no mistake.
 func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
 	mayLack := []string{topicsFile, targetsFile, notificationsFile, journalFile}
@@ -120,7 +120,7 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	return root, err == nil
 }
 
-// list visits the maps of an optional list, each named by what it is, and its id or number.
+// list visits the maps of an optional list, each named by its kind and its id or number.
 func (r *reader) list(node *yaml.Node, file, key, what string, visit func(at string, tree map[string]any)) {
 	if node == nil {
 		return
@@ -180,7 +180,7 @@ type rawQueue struct {
 	AckDeadline int64 `json:"ack_deadline_seconds"`
 }
 
-// ofOneQueue are the keys that defaults cannot have.
+// ofOneQueue lists the keys that defaults cannot have.
 var ofOneQueue = []string{
 	"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch",
 	"rate", "max_backlog",
@@ -224,7 +224,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)
 	}
-	// A queue of the defaults, which says no more than every queue must say itself. It is ordered: a default
+	// silent has the defaults, and only what every queue must declare itself. It is ordered, because a default
 	// that needs an order is for the queues that have one.
 	silent := defaults
 	silent.ID, silent.Description, silent.Priority, silent.Pool = "silent", "It says nothing.", "low", "silent"
@@ -263,7 +263,7 @@ func (r *reader) readTopics(node *yaml.Node, file, what string, names map[string
 	return topics
 }
 
-// takeNames refuses a name that is taken: where ids and aliases differ, all derived names do.
+// takeNames refuses a name that is taken: if ids and aliases differ, all derived names do.
 func (r *reader) takeNames(names map[string]string, place, key string, taken ...string) {
 	for _, name := range taken {
 		owner, twice := names[name]
@@ -277,7 +277,7 @@ func (r *reader) takeNames(names map[string]string, place, key string, taken ...
 	}
 }
 
-// queue returns the queue, filled up from the defaults.
+// queue returns the queue, with the defaults filled in.
 func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) Queue {
 	handlers, handled := tree["handlers"]
 	delete(tree, "handlers")
@@ -325,7 +325,7 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	return q
 }
 
-// backoff takes the policy out of the tree, filled up from the inherited one unless it is a schedule.
+// backoff takes the policy out of the tree. Unless it is a schedule, the inherited one fills its gaps.
 func (r *reader) backoff(place, path string, tree map[string]any, inherited retry.Policy) retry.Policy {
 	own, ok := tree["retry_policy"]
 	delete(tree, "retry_policy")

@@ -18,7 +18,7 @@ import (
 
 const messagesFile = "messages.yaml"
 
-// readContracts compiles what the file declares, or the built-in one.
+// readContracts compiles the declarations of the file, or the built-in ones.
 func (r *reader) readContracts(files fs.FS) *contract.Set {
 	if _, err := fs.ReadFile(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
 		files = embedded
@@ -62,7 +62,7 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 	return set
 }
 
-// visit visits the entries of a map, each with the place that it is.
+// visit visits the entries of a map, with the place of each.
 func (r *reader) visit(node *yaml.Node, place string, each func(key, at string, value *yaml.Node)) {
 	r.pairs(node, place, "", func(key, value *yaml.Node) { each(key.Value, place+": "+shown(key.Value), value) })
 }
@@ -89,7 +89,7 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 	return members
 }
 
-// KeyMember is the member of a message's content that the queue's ordering key is made of; empty: none is.
+// KeyMember returns the content's member from which the queue takes its ordering key; empty: there is none.
 func (c *Catalog) KeyMember(q Queue, eventType string) string {
 	for _, declared := range c.Contracts.Contents(q.Contract, eventType) {
 		for _, name := range q.OrderingKey {
@@ -130,8 +130,8 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 	r.checkBindings(place, q, contracts)
 }
 
-// checkBindings checks that a queue is bound to the event types that it handles: else it takes messages that
-// no handler is for, or a handler gets none. A routing key is the event type unless its producer says
+// checkBindings checks that a queue is bound to the event types that it handles. Otherwise it takes messages
+// without a handler, or a handler gets no messages. A routing key is the event type, unless its producer says
 // otherwise.
 func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
 	types := slices.Sorted(maps.Keys(q.Handlers))
@@ -159,7 +159,7 @@ func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
 	}
 }
 
-// checkNarrower checks that of two patterns of event types one is narrower where both match a type.
+// checkNarrower checks that, if two patterns match the same event type, one of them is narrower.
 func (r *reader) checkNarrower(place, path, one, other string) {
 	if routing.Ambiguous(routing.Pattern(one), routing.Pattern(other)) {
 		r.wrong(place, path, "holds event types that "+shown(one)+" holds too, and neither is narrower")

@@ -20,7 +20,7 @@ type Mistake struct {
 	cause error
 }
 
-// Error is the mistake as one line: file:line: where: key: what.
+// Error returns the mistake as one line: file:line: where: key: what.
 func (m *Mistake) Error() string {
 	at := m.File
 	if m.Line > 0 {
@@ -30,10 +30,10 @@ func (m *Mistake) Error() string {
 	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, empty), ": ")
 }
 
-// Unwrap is the error that the mistake was made of, if any.
+// Unwrap returns the error that the mistake was made of, if any.
 func (m *Mistake) Unwrap() error { return m.cause }
 
-// Mistakes are those that an error of this package joins. Any other error becomes a mistake of no file.
+// Mistakes returns the mistakes that an error of this package joins. Any other error becomes one of no file.
 func Mistakes(err error) (all []*Mistake) {
 	switch e := err.(type) { //nolint:errorlint // the joined errors are taken apart here
 	case nil:
@@ -49,10 +49,10 @@ func Mistakes(err error) (all []*Mistake) {
 	return all
 }
 
-// lines are the lines of entries and keys in the files, by place and path.
+// lines has the lines of entries and keys in the files, by place and path.
 type lines map[string]int
 
-// of is the line of the path, or of the nearest entry around it.
+// of returns the line of the path, or of the nearest entry around it.
 func (l lines) of(place, path string) int {
 	for at := path; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
 		if line := l[place+": "+at]; line > 0 {
@@ -67,7 +67,7 @@ func (l lines) of(place, path string) int {
 	return 0
 }
 
-// mistake is one at a place (file, or file and entry) and the path of a key.
+// mistake returns a mistake at a place (file, or file and entry) and the path of a key.
 func (l lines) mistake(place, path, what string) *Mistake {
 	file, where, _ := strings.Cut(place, ": ")
 	return &Mistake{File: file, Line: l.of(place, path), Where: where, Key: path, What: what}
@@ -75,7 +75,7 @@ func (l lines) mistake(place, path, what string) *Mistake {
 
 var yamlLine = regexp.MustCompile(`\bline ([0-9]+): `)
 
-// ofFile is a mistake for which the file could not be read.
+// ofFile returns the mistake of a file that could not be read.
 func ofFile(file string, err error) *Mistake {
 	m := &Mistake{File: file, What: err.Error(), cause: err}
 	if found := yamlLine.FindStringSubmatchIndex(m.What); found != nil {
@@ -85,12 +85,12 @@ func ofFile(file string, err error) *Mistake {
 	return m
 }
 
-// WrongHandler is a mistake of a queue's entry for an event type, found by a package that knows the handlers.
+// WrongHandler returns a mistake in a queue's entry for an event type, for a package that knows handlers.
 func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
 	m.Key, m.cause = "event type "+eventType, err
 	if c.files == nil {
-		m.File = "" // it was made of none
+		m.File = "" // the catalog was made of no files
 	}
 	return m
 }
@@ -103,8 +103,8 @@ func ByLine(a, b *Mistake) int {
 // inherited is a mistake at a path that a queue does not set itself.
 type inherited struct{ place, path, what string }
 
-// settleInherited reports the mistake of a default once, not for every queue that inherits it, and no mistake
-// that follows from a default that cannot be read.
+// settleInherited reports the mistake of a default once, not for every queue that inherits it. It omits
+// mistakes that follow from a default that cannot be read.
 func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	unread := slices.ContainsFunc(r.mistakes, func(m *Mistake) bool {
 		return strings.HasPrefix(m.Key, "defaults.")

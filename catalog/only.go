@@ -59,7 +59,7 @@ func (c *Catalog) emits(topic string) bool {
 	return false
 }
 
-// emitIfRun has each handler emit to the enabled queues of its EmitsIfRun, and to no other of them.
+// emitIfRun lets each handler emit to the enabled queues of its EmitsIfRun, and to none of the disabled ones.
 func (c *Catalog) emitIfRun() {
 	for i, q := range c.Queues {
 		handlers := maps.Clone(q.Handlers)
@@ -80,7 +80,7 @@ func (c *Catalog) emitIfRun() {
 	}
 }
 
-// Pools are the names of the pools that have an enabled queue, sorted.
+// Pools returns the sorted names of the pools that have an enabled queue.
 func (c *Catalog) Pools() (names []string) {
 	for _, q := range c.Queues {
 		if q.Enabled {
@@ -91,11 +91,11 @@ func (c *Catalog) Pools() (names []string) {
 	return slices.Compact(names)
 }
 
-// tasks are the names of the pool of the tasks: in the files, and for the deployment.
+// tasks names the pool that runs the tasks: as declared in the files, and as chosen for the deployment.
 type tasks struct{ declared, chosen string }
 
 // ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, else the files'
-// tasks_pool, else the only one. Where several run, one must be named: a new pool must not move the tasks.
+// tasks_pool, else the only one. If several run, one must be named: a new pool must not move the tasks.
 func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	named, runs := cmp.Or(pool, c.tasks.declared), c.Pools()
 	all, decided := strings.Join(runs, ", "), *c
@@ -115,7 +115,7 @@ func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	return &decided, nil
 }
 
-// tasksPool is the named pool if it has an enabled queue, and else the first that has one; empty: none has.
+// tasksPool returns the named pool if it has an enabled queue, else the first that has one; empty: none has.
 func (c *Catalog) tasksPool(named string) string {
 	pools := c.Pools()
 	if len(pools) == 0 || slices.Contains(pools, named) {
@@ -168,11 +168,11 @@ func (c *Catalog) needs() (mistakes []error) {
 	return mistakes
 }
 
-// Hash is 8 hexadecimal digits of the files' hash, which Terraform computes too; empty: there are none.
+// Hash returns 8 hexadecimal digits of the files' hash, which Terraform computes too; empty: no files.
 func (c *Catalog) Hash() string { return c.hash }
 
-// hashOf sums up the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs
-// sha256sum | sha256sum` does.
+// hashOf hashes the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs sha256sum
+// | sha256sum` does.
 func hashOf(files fs.FS) string {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil || len(names) == 0 {

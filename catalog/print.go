@@ -45,7 +45,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 	return json.MarshalIndent(tree, "", "  ")
 }
 
-// JSON returns the queue expanded, as it stands in the catalog's JSON.
+// JSON returns the queue expanded, as in the catalog's JSON.
 func (q Queue) JSON() ([]byte, error) {
 	tree, err := treeOf(jsonv2.Marshal(q, asWritten))
 	if err != nil {
@@ -55,7 +55,7 @@ func (q Queue) JSON() ([]byte, error) {
 	return json.MarshalIndent(tree, "", "  ")
 }
 
-// treeOf is JSON as a map, whose keys are printed in order.
+// treeOf returns JSON as a map, whose keys are printed in order.
 func treeOf(text []byte, err error) (tree map[string]any, _ error) {
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(text))
@@ -93,13 +93,13 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }
 
-// Webhook is the webhook service, among Publishers.
+// Webhook is the webhook service's name in Publishers.
 const Webhook = "webhook"
 
-// WorkerOf is the worker of a pool, among Publishers.
+// WorkerOf returns the name of a pool's worker in Publishers.
 func WorkerOf(pool string) string { return "worker-" + pool }
 
-// Publishers lists the services that publish on each topic, by the topic's id: no other gets a grant.
+// Publishers lists the services that publish on each topic, by topic id: no other service gets a grant.
 func (c *Catalog) Publishers() map[string][]string {
 	publishers := map[string][]string{}
 	publish := func(service string, ids ...string) {

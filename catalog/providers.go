@@ -19,7 +19,7 @@ import (
 const providersFiles = "providers/*.yaml"
 
 // Provider is a sender of webhooks in a format of its own: how they are signed, and which members leave
-// ingest. A path names a member of the body, with [] behind a list. Paths that no mapping names are dropped.
+// ingest. A path names a member of the body, with [] after a list. Paths that no mapping names are dropped.
 type Provider struct {
 	Name        string           `json:"-"`
 	Description string           `json:"description"` // whose webhooks they are
@@ -37,13 +37,13 @@ type Provider struct {
 	Setup []string `json:"setup"`
 }
 
-// API is where a provider answers what its webhooks do not say.
+// API is where a provider can be queried for what its webhooks lack.
 type API struct {
 	URL           string `json:"url"`           // an https address, before the paths that events read
 	Authorization string `json:"authorization"` // the header of that name, with {key}
 }
 
-// ProviderEvent is what becomes of one of a provider's types.
+// ProviderEvent says what an event of one of a provider's types becomes.
 type ProviderEvent struct {
 	Type    string  `json:"type"`    // the contract's event type
 	Mapping string  `json:"mapping"` // the name of its mapping
@@ -53,7 +53,7 @@ type ProviderEvent struct {
 	Ignore []Condition `json:"ignore"` // events of the type that are not taken, each for a reason
 }
 
-// Condition is a code that an event says.
+// Condition compares a code in an event.
 type Condition struct {
 	Path   string   `json:"path"`   // where the code stands
 	Is     []string `json:"is"`     // one of these meets it
@@ -61,8 +61,8 @@ type Condition struct {
 	Reason string   `json:"reason"` // as the answer and the log say it
 }
 
-// Reading is where a value comes from: paths joined by |, of which the first that exists counts. Before them
-// may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text (an
+// Reading says where a value comes from: paths joined by |, of which the first that exists counts. How it is
+// read may come before them: upper, digits (a whole number is an id), unix (seconds), minor or minor_text (an
 // amount in the currency's minor unit, as a number or a text), or "call" and a function's name. "with" names
 // the amount without which this one is left out. A bad value is left out; with a ! it refuses the webhook.
 type Reading struct {
@@ -72,7 +72,7 @@ type Reading struct {
 	text               string
 }
 
-// Functions are the names that "call" may name; package webhook has them.
+// Functions are the names that "call" may use; package webhook has the functions.
 var Functions = []string{"refunded"}
 
 // UnmarshalText reads a declaration, and accepts any: checkReading finds its mistakes.
@@ -94,7 +94,7 @@ func (r *Reading) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// form is the rule for a value before it is read, and the rule for it afterwards.
+// form has the rule for a value before it is read, and the rule for it afterwards.
 type form struct{ read, made pii.Rule }
 
 var forms = map[string]form{
@@ -103,7 +103,7 @@ var forms = map[string]form{
 	"call": {pii.Integer, pii.Amount},
 }
 
-// Rule is the rule that a value must meet to be read as a member with a rule.
+// Rule returns the rule that a value must meet to be read as a member with the given rule.
 func (r Reading) Rule(member pii.Rule) pii.Rule {
 	if form, ok := forms[r.As]; ok {
 		return form.read
@@ -111,7 +111,7 @@ func (r Reading) Rule(member pii.Rule) pii.Rule {
 	return member
 }
 
-// List is the list that a path is in, without its brackets; empty: none.
+// List returns the list that a path is in, without its brackets; empty: none.
 func List(path string) string {
 	list, _, found := strings.Cut(path, "[]")
 	if !found {
@@ -131,7 +131,7 @@ var (
 	readPath = regexp.MustCompile(`^(/([A-Za-z0-9_-]+|\{[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\}))+$`)
 	// Placeholder is an id of the body in the path that an event reads.
 	Placeholder = regexp.MustCompile(`\{([^}]+)\}`)
-	// free are names of members that people write, or that are about them.
+	// free matches the names of members that people write, or that are about them.
 	free = regexp.MustCompile(
 		`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
 )
@@ -152,7 +152,7 @@ func (c *Catalog) readProviders(r *reader, files fs.FS) {
 	}
 }
 
-// builtin are the program's own providers, by file.
+// builtin returns the program's own providers, by file.
 var builtin = sync.OnceValue(func() map[string]Provider { return newReader().providers(embedded) })
 
 func (r *reader) providers(files fs.FS) map[string]Provider {
@@ -219,7 +219,7 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 	}
 }
 
-// checkAPI checks where more of an event is read: always at the provider's own address, never at a webhook's.
+// checkAPI checks that more of an event is read only at the provider's own address, never at a webhook's.
 func (r *reader) checkAPI(place string, p Provider) {
 	require := r.requirer(place)
 	if p.API != (API{}) {
@@ -318,7 +318,7 @@ func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule
 	require(known, "no function has the name "+shown(reading.Function))
 }
 
-// Mapped is the contract and the event type of the message that a source's event becomes.
+// Mapped returns the contract and the event type of the message that a source's event becomes.
 func (c *Catalog) Mapped(s Source, eventType string) (format, mapped string, ok bool) {
 	p, declared := c.Providers[string(s.Scheme)]
 	if !declared {
@@ -328,7 +328,7 @@ func (c *Catalog) Mapped(s Source, eventType string) (format, mapped string, ok 
 	return p.Contract, e.Type, ok
 }
 
-// Signature is how a source's webhooks are signed.
+// Signature returns how a source's webhooks are signed.
 func (c *Catalog) Signature(s Source) signature.Scheme {
 	if p, ok := c.Providers[string(s.Scheme)]; ok {
 		return p.Signature

@@ -8,12 +8,12 @@ import (
 	"billhook/internal/contract/routing"
 )
 
-// Handler finds the handler of an event type: its own, else that of the narrowest pattern.
+// Handler finds the handler of an event type: its own, else the handler of the narrowest pattern.
 func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
-// EventID is what an event is known by within its queue and tenant.
+// EventID returns the id that identifies an event within its queue and tenant.
 func (q Queue) EventID(id, idempotencyKey string) string {
 	if q.DedupeBy == ByIdempotencyKey && idempotencyKey != "" {
 		return idempotencyKey
@@ -21,7 +21,7 @@ func (q Queue) EventID(id, idempotencyKey string) string {
 	return id
 }
 
-// Charges reports whether a handler calls a target by itself, as those do that pay and refund.
+// Charges reports whether a handler calls a target by itself, as the handlers that pay and refund do.
 func (q Queue) Charges() bool {
 	for _, h := range q.Handlers {
 		if len(h.Calls) > 0 {
@@ -47,10 +47,10 @@ func (q Queue) binding() routing.Binding {
 // Takes reports whether a message of the topic, with these attributes, is for the queue.
 func (q Queue) Takes(attributes map[string]string) bool { return q.binding().Takes(attributes) }
 
-// Filter lets through what the queue takes, and as little besides as Pub/Sub's limits allow.
+// Filter returns a filter that passes what the queue takes, and as little else as Pub/Sub's limits allow.
 func (q Queue) Filter() routing.Filter { return q.binding().Filter() }
 
-// Addressed returns the attributes of a message for this queue alone, which name it where others may be.
+// Addressed returns the attributes of a message for this queue alone, which name it if its topic has others.
 func (q Queue) Addressed(attributes map[string]string) map[string]string {
 	if len(q.Bindings) == 0 {
 		return attributes
@@ -79,8 +79,8 @@ func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID
 // BrokerMaxBackoff is the longest wait that the broker knows (Pub/Sub documentation: retry policy).
 const BrokerMaxBackoff = 600 * time.Second
 
-// BrokerMaxDeliveryAttempts is the backstop for a worker that never answers, and the most that Pub/Sub takes.
-// The broker also counts what is no fault of the message: 100 deliveries of an outage last 16 hours.
+// BrokerMaxDeliveryAttempts is the backstop for a worker that never answers, and Pub/Sub's own maximum. The
+// broker also counts failures that are not the message's: 100 deliveries of an outage last 16 hours.
 const BrokerMaxDeliveryAttempts = 100
 
 // BrokerBackoff is the subscription's retry_policy, for outages: the worker keeps a message's own waits.
@@ -88,7 +88,7 @@ func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }
 
-// BrokerKeepsTime reports whether the broker's waits are the policy of every event type of the queue.
+// BrokerKeepsTime reports whether the broker's waits follow the policy of every event type of the queue.
 func (q Queue) BrokerKeepsTime() bool {
 	for _, h := range q.Handlers {
 		p := h.Backoff
@@ -105,7 +105,7 @@ func (q Queue) BrokerKeepsTime() bool {
 	return true
 }
 
-// LongestTimeout is that of the queue and its event types.
+// LongestTimeout is the longest timeout of the queue and its event types.
 func (q Queue) LongestTimeout() time.Duration {
 	longest := q.HandlerTimeout
 	for _, h := range q.Handlers {

@@ -48,7 +48,7 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 	}
 }
 
-// misrouted says why a queue has no handler for a source's event; empty: it has one.
+// misrouted says why no queue handles a source's event; empty: one does.
 func (r *reader) misrouted(s Source, eventType, id string, c *Catalog) string {
 	i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
 	if i < 0 {
@@ -70,8 +70,8 @@ func (r *reader) misrouted(s Source, eventType, id string, c *Catalog) string {
 	return ""
 }
 
-// SourceOf is the declared source of a provider's webhooks. Where there is none, it is one to declare, with
-// its lines of sources.yaml: each event of the provider goes to the first queue that handles it.
+// SourceOf returns the declared source of a provider's webhooks. If there is none, it returns one to declare,
+// with its lines of sources.yaml: each event goes to the first queue that handles it.
 func (c *Catalog) SourceOf(p Provider) (s Source, declaration string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		if s = c.Sources[name]; s.Scheme == Scheme(p.Name) {
@@ -94,7 +94,7 @@ func (c *Catalog) SourceOf(p Provider) (s Source, declaration string) {
 	return s, declaration
 }
 
-// readAccounts reads who may send by a token, and where; haveQueues is as of readSources.
+// readAccounts reads who may send by a token, and where; haveQueues is as in readSources.
 func (c *Catalog) readAccounts(r *reader, node *yaml.Node, haveQueues bool) {
 	c.Accounts = each(r, node, sourcesFile, "accounts", "account",
 		func(name string, listed *[]string, require requirer) {
@@ -115,8 +115,8 @@ const notificationsFile = "notifications.yaml"
 
 var channelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
-// NotificationType is a message's event type. The event is one word of it: notification.email.* matches all
-// messages of a channel.
+// NotificationType returns the event type of a message. The event is one word of it, so that
+// notification.email.* matches all messages of a channel.
 func NotificationType(channel, event string) string {
 	return "notification." + channel + "." + strings.ReplaceAll(event, ".", "_")
 }

@@ -57,7 +57,7 @@ type Endpoints struct {
 	OldSecretFor time.Duration `json:"old_secret_for"`
 }
 
-// Target is the target that every endpoint is.
+// Target returns the settings of every endpoint as a target.
 func (e Endpoints) Target() Target {
 	return Target{
 		Name: "endpoint", Scheme: SchemeStandard, Timeouts: e.Timeouts, Concurrency: e.Concurrency,
@@ -86,7 +86,7 @@ const (
 	NDJSON Form = "ndjson" // a line of JSON for each event
 )
 
-// handler is the name that a post has in the registry. No handler of Go can have it.
+// handler returns the name of a post in the registry. No handler of Go can have it.
 func (p Post) handler() string { return "post:" + p.Target + p.Path }
 
 // Batch is how many attempts of a queue one call of its handler takes. The zero value is one.
@@ -95,7 +95,7 @@ type Batch struct {
 	Wait time.Duration `json:"wait"` // how long the first attempt waits for others
 }
 
-// Posts returns what the enabled queues of the pool post; an empty pool is all pools.
+// Posts returns the posts of the pool's enabled queues; an empty pool is all pools.
 func (c *Catalog) Posts(pool string) []Post {
 	found := map[string]Post{}
 	for q, h := range c.handlers() {
@@ -126,7 +126,7 @@ func byName[T any](named map[string]T) (all []T) {
 	return all
 }
 
-// Targets are the names of those that the handler posts to or calls.
+// Targets returns the names of the targets that the handler posts to or calls.
 func (h Handler) Targets() []string {
 	if h.Post != (Post{}) {
 		return []string{h.Post.Target}
@@ -151,7 +151,7 @@ func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
 		})
 }
 
-// readEndpoints reads what holds for every endpoint. A folder may have none.
+// readEndpoints reads the settings of all endpoints. A folder may have none.
 func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
 	if node == nil {
 		return
@@ -172,7 +172,7 @@ func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
 var (
 	urlVariable    = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_URL$`)
 	secretVariable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_SECRET$`)
-	// ownVariables are variables of the programs that end as a target's may.
+	// ownVariables are the programs' own variables whose names end as a target's may.
 	ownVariables = []string{"ALARM_URL", "PUSH_BASE_URL"}
 	postPath     = regexp.MustCompile(`^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$`)
 )
@@ -190,8 +190,8 @@ func checkLimits(require requirer, t Target) {
 		"must be above 0s and at most 86400s where failures is above 0, and only there")
 }
 
-// checkPosts checks posts and batch of a queue; posts are those of the queues before, by the name of the
-// handler. Later entries of a path are held to the first.
+// checkPosts checks a queue's posts and batch. posts has the posts of earlier queues, by handler name: later
+// entries of a path must equal the first.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
 	require, shortest := r.requirer(place), q.HandlerTimeout
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {

@@ -36,7 +36,7 @@ type Meter struct {
 	Plans map[string]int64 `json:"plans"`
 }
 
-// QuotaOf returns the allowance of a meter for a plan; 0 is none. The plan is empty where none is known.
+// QuotaOf returns the allowance of a meter for a plan; 0 is none. plan is empty if it is unknown.
 func (u Usage) QuotaOf(meter, plan string) int64 {
 	m := u.Meters[meter]
 	if own, ok := m.Plans[plan]; ok {

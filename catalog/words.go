@@ -9,7 +9,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Words is the queue's declaration as sentences, one for each of its rules.
+// Words returns the queue's declaration as sentences, one for each of its rules.
 func (q Queue) Words() (words []string) {
 	add := func(when bool, format string, args ...any) {
 		if when {

@@ -56,7 +56,7 @@ func document(data []byte) (*yaml.Node, error) {
 // reader turns nodes into values, and collects their mistakes by place and path.
 type reader struct {
 	mistakes  []*Mistake
-	inherited []inherited // mistakes of queues that may be those of the defaults
+	inherited []inherited // mistakes of queues that the defaults may have caused
 	lines     lines
 	unread    map[string]bool // place and path of each value that could not be read: later checks skip it
 }
@@ -121,7 +121,7 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 		if node.ShortTag() == "!!str" {
 			return node.Value
 		}
-		return jsontext.Value(node.Value) // plain, so JSON's own
+		return jsontext.Value(node.Value) // a plain scalar is also JSON's
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, valu
 	}
 }
 
-// strict takes no member that the value does not have, and no duration but in seconds.
+// strict refuses members that the value does not have, and durations that are not in seconds.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true),
 	json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) error {
 		unquoted, err := jsontext.AppendUnquote(nil, text)
@@ -172,7 +172,7 @@ var strict = json.JoinOptions(json.RejectUnknownMembers(true),
 		return err
 	})))
 
-// decode fills v. Each mistake is recorded and taken out of the tree, until the rest can be read.
+// decode fills v. It records each mistake and removes it from the tree, until the rest can be read.
 func (r *reader) decode(tree, v any, place, path string) {
 	for {
 		text, err := json.Marshal(tree)
@@ -193,7 +193,7 @@ func (r *reader) decode(tree, v any, place, path string) {
 		at, branch := path, tree
 		for token := range mistake.JSONPointer.Tokens() {
 			entries, ok := branch.(map[string]any)
-			if !ok { // a list goes whole
+			if !ok { // a list is removed whole
 				if r.unread[place+": "+at] = true; at == path {
 					tree = nil
 				}
@@ -227,7 +227,7 @@ func wanted(mistake *json.SemanticError) string {
 	}[mistake.GoType.Kind()]
 }
 
-// ambiguity says why YAML readers could disagree about a node, or nothing.
+// ambiguity says why YAML readers could disagree about a node; empty if they cannot.
 func ambiguity(node *yaml.Node) string {
 	switch {
 	case node.Kind == yaml.AliasNode || node.Anchor != "" || node.ShortTag() == "!!merge":
@@ -257,7 +257,7 @@ func ambiguity(node *yaml.Node) string {
 	return ""
 }
 
-// shown is a value of our own file as a message shows it: plain or quoted, and never long.
+// shown returns a value of our own file as a message shows it: plain or quoted, and never long.
 func shown(value string) string {
 	if strings.IndexAny(value, alphanumeric) == 0 && strings.Trim(value, alphanumeric+"_.:-") == "" &&
 		len(value) <= 256 {

@@ -11,8 +11,8 @@ import (
 
 var shipped = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load("") })
 
-// Shipped is the built-in catalog, read once. Its queues and their handlers are the test's own, and all else
-// is shared. It panics where the catalog is wrong: the tests of the catalog say why.
+// Shipped returns the built-in catalog, read once. The test owns its queues and their handlers; all else is
+// shared. It panics if the catalog is wrong: the tests of the catalog say why.
 func Shipped() *catalog.Catalog {
 	read, err := shipped()
 	if err != nil {
@@ -26,5 +26,5 @@ func Shipped() *catalog.Catalog {
 	return &c
 }
 
-// Contracts is a catalog with the built-in contracts, and without queues.
+// Contracts returns a catalog with the built-in contracts, and without queues.
 func Contracts() *catalog.Catalog { return &catalog.Catalog{Contracts: Shipped().Contracts} }

@@ -31,7 +31,7 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// provisioned is the outcome of each resource.
+// provisioned has the outcome for each resource.
 type provisioned struct {
 	Changes []pubsub.Change `json:"changes" show:"Resources"`
 }
@@ -48,13 +48,13 @@ func (p *program) provision() {
 		})
 }
 
-// ownPools are the URLs and service accounts of pools with workers of their own.
+// ownPools has the URLs and service accounts of pools with workers of their own.
 type ownPools struct {
 	URLs     []string `json:"-" query:"pool-urls" help:"the workers of pools that have their own, as pool=https://host, comma-separated"`
 	Accounts []string `json:"-" query:"pool-accounts" help:"who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT"`
 }
 
-// pairs parses the texts name=value of a flag.
+// pairs parses the texts of a flag, each name=value.
 func pairs(flag string, texts []string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, text := range texts {
@@ -67,7 +67,7 @@ func pairs(flag string, texts []string) (map[string]string, error) {
 	return values, nil
 }
 
-// target is the project and the push endpoints, from the environment and the flags.
+// target returns the project and the push endpoints, from the environment and the flags.
 func (p *program) target(pools ownPools) (pubsub.Target, error) {
 	urls, err := pairs("pool-urls", pools.URLs)
 	accounts, wrong := pairs("pool-accounts", pools.Accounts)
@@ -177,7 +177,7 @@ type checked struct {
 	folder   string
 }
 
-// Notes are the mistakes, or that there are none.
+// Notes returns the mistakes, or that there are none.
 func (c checked) Notes() (notes []string) {
 	for _, m := range c.Mistakes {
 		notes = append(notes, m.Error())
@@ -192,17 +192,17 @@ func (c checked) Notes() (notes []string) {
 type diagnosis struct {
 	Healthy  bool              `json:"healthy" show:"Healthy"`
 	Findings []finding.Finding `json:"findings"`
-	// Unread is what could not be read. An installation is not healthy as long as there is any.
+	// Unread lists what could not be read. If there is any, the installation does not count as healthy.
 	Unread []finding.Unread `json:"unread" show:"Not looked at"`
-	// LeftOut is what the doctor did not have to read, and why.
+	// LeftOut says what the doctor did not have to read, and why.
 	LeftOut string `json:"left_out,omitempty" show:"Left out"`
-	// Paused are the queues that people have paused. PausesUnread is why the service for people could not be
+	// Paused lists the queues that people have paused. PausesUnread says why the service for people could not be
 	// reached.
 	Paused       []pause.Pause `json:"paused" show:"Paused"`
 	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
-	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
+	// Off lists the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off" show:"Not running here"`
-	// Canary is what became of the canary; empty: none was sent, or a finding says so.
+	// Canary says what became of the canary; empty: none was sent, or a finding says so.
 	Canary string `json:"canary,omitempty" show:"Canary"`
 }
 
@@ -220,7 +220,7 @@ func (d diagnosis) Notes() (notes []string) {
 
 type doctorFlags struct {
 	Canary bool `json:"-" query:"canary" help:"send a canary too"`
-	// Name stands before the names of the services, jobs and secrets.
+	// Name is the prefix of the names of the services, jobs and secrets.
 	Name       string   `json:"-" query:"name" help:"Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook"`
 	Region     string   `json:"-" query:"region" help:"the region of the services and jobs; by default that of the workers' addresses"`
 	Known      []string `json:"-" query:"known" help:"others' subscriptions on the installation's topics that are as they should be, comma-separated"`
@@ -275,12 +275,12 @@ IAP_TOKEN or OPS_TOKEN.`,
 }
 
 const (
-	// pausesTimeout bounds how long the doctor waits for the answer of the service for people: who paused what.
+	// pausesTimeout bounds the doctor's wait for the service for people to answer which queues are paused.
 	pausesTimeout = 10 * time.Second
 	canaryTimeout = 2 * time.Minute
 )
 
-// examine compares what there is with the catalog. Where the service for people cannot be reached, the pauses
+// examine compares the installation with the catalog. If the service for people cannot be reached, the pauses
 // are unknown.
 func (p *program) examine(
 	ctx context.Context, c *catalog.Catalog, of doctorFlags,

@@ -17,30 +17,30 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// help has a summary of each of the program's own commands, and what else there is to say.
+// help has a summary of each of the program's own commands, and the rest of its help.
 //
 //go:embed help.txt
 var help string
 
-// invocation is a use of the command of an operation.
+// invocation is one use of an operation's command.
 type invocation struct {
 	console.Operation
 	*program
 
-	// args are its arguments, and given the values of its flags, by their names.
+	// args are its arguments; given has the values of its flags, by name.
 	args  []string
 	given map[string]string
 	// why, yes and dryRun are the flags of a command that changes something.
 	why         string
 	yes, dryRun bool
-	// every is how often a list is printed again; 0: it is printed once. out is the file that it is written to.
+	// every is how often a list is printed again; 0: it is printed once. out is the file that gets it.
 	every time.Duration
 	out   string
 	// wait bounds the wait for a followed operation.
 	wait time.Duration
 }
 
-// parts are the fields that people give to an operation, and then those of its Before.
+// parts returns the fields that people give to an operation, and then those of its Before.
 func (p *program) parts(o console.Operation) (parts []console.Field) {
 	before, _ := known().Find(o.Before)
 	_, whole := o.Answer().(console.Parted)
@@ -81,7 +81,7 @@ func (p *program) operation(o console.Operation) {
 }
 
 // own adds a command that this program carries out itself, by a function and a struct of its arguments and
-// flags, tagged as an operation's. Its answer is printed as an operation's is, even one beside an error.
+// flags with the tags of an operation's. The answer is printed as an operation's, even beside an error.
 func own[Flags, Answer any](
 	p *program, row console.Row, do func(context.Context, Flags) (Answer, error),
 ) *cobra.Command {
@@ -108,7 +108,7 @@ func own[Flags, Answer any](
 	return command
 }
 
-// ofCatalog is own for a function that needs the deployment's catalog.
+// ofCatalog is like own, for a function that needs the deployment's catalog.
 func ofCatalog[Flags, Answer any](
 	p *program, row console.Row, do func(context.Context, *catalog.Catalog, Flags) (Answer, error),
 ) *cobra.Command {
@@ -121,8 +121,8 @@ func ofCatalog[Flags, Answer any](
 	})
 }
 
-// command adds a command with the fields of an operation: those of the path are arguments, all others flags.
-// It adds the nouns of its name where they are missing.
+// command adds a command with the fields of an operation: fields of the path become arguments, all others
+// flags. It adds those nouns of its name that are missing.
 func (p *program) command(
 	o console.Operation, run func(ctx context.Context, a *invocation) error,
 ) (*cobra.Command, *invocation) {
@@ -137,7 +137,7 @@ func (p *program) command(
 			a.flag(command, f)
 			if f.Required {
 				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
-				_ = command.MarkFlagRequired(flagOf(f)) // it is there
+				_ = command.MarkFlagRequired(flagOf(f)) // the flag exists
 			}
 			continue
 		}
@@ -180,7 +180,7 @@ func (p *program) command(
 		p.runs, a.args = true, args
 		return run(command.Context(), a)
 	}
-	parent, missing, _ := p.root.Find(strings.Fields(o.Name)) // that some are missing is no error
+	parent, missing, _ := p.root.Find(strings.Fields(o.Name)) // missing ones are no error
 	for _, noun := range missing[:len(missing)-1] {
 		made := &cobra.Command{Use: noun}
 		parent.AddCommand(made)

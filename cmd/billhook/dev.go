@@ -28,7 +28,7 @@ import (
 const (
 	// taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
 	taskEvery = 10 * time.Second
-	// shortWait is the wait between two attempts with --waits short: by the catalog the samples take minutes.
+	// shortWait is the wait between attempts with --waits short: with the catalog's, the samples take minutes.
 	shortWait = time.Second
 	// devDrain is how long dev waits after Ctrl-C for requests in flight.
 	devDrain = time.Second
@@ -51,7 +51,7 @@ type devRun struct {
 	catalog *catalog.Catalog
 	config  devstack.Config
 	stack   *devstack.Stack
-	// folder has the state: that of --data, or a temporary one. reused: it has an earlier run's.
+	// folder has the state: --data, or a temporary one. reused: an earlier run has left its state there.
 	folder string
 	reused bool
 }
@@ -85,7 +85,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		return d.byFlag(err)
 	}
 	stack := d.stack
-	// A sender that has stopped in its request, or takes longer than the drain, is no failure.
+	// A sender that stopped during its request, or takes longer than the drain, is no failure.
 	defer func() {
 		if closing := stack.Close(); !errors.Is(closing, context.DeadlineExceeded) {
 			err = errors.Join(err, closing)
@@ -122,7 +122,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// configure sets the configuration of the stack. A target without an address is at the stand-in.
+// configure sets the configuration of the stack. A target without an address gets the stand-in's.
 func (d *devRun) configure() (err error) {
 	c := &d.config
 	if d.Emulators {
@@ -139,7 +139,7 @@ func (d *devRun) configure() (err error) {
 	c.Secrets, c.APIKeys = map[string][]string{}, map[string]string{}
 	for name, source := range d.catalog.Sources {
 		c.Secrets[name] = d.secrets(source.SecretVariable)
-		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
+		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without a key nothing is read from the provider
 	}
 	for name, t := range d.catalog.Targets {
 		c.Targets[name] = devstack.Address{URL: d.getenv(t.URLVariable), Secret: d.secrets(t.SecretVariable)[0]}
@@ -161,7 +161,7 @@ func (d *devRun) configure() (err error) {
 	return err
 }
 
-// byFlag names the flag that avoids an error of the start.
+// byFlag returns an error of the start with the flag that avoids it.
 func (d *devRun) byFlag(err error) error {
 	if errors.Is(err, boltstore.ErrInUse) {
 		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.Data)
@@ -186,8 +186,8 @@ func (d *devRun) printHints() {
 	d.printf("  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL)
 }
 
-// demoFlows are the samples that dev sends, each with its own customer or subscription: none waits for
-// another.
+// demoFlows are the samples that dev sends, each with its own customer or subscription, so that none of them
+// waits for another.
 //
 //go:embed demo.json
 var demoFlows []byte
@@ -195,15 +195,15 @@ var demoFlows []byte
 // flow is a sample, and the events to wait for.
 type flow struct {
 	What string
-	// Handler is that of its queue, with its form where it posts; empty: it is PayNow's.
+	// Handler is the handler of its queue, or the form of its post; empty: it is PayNow's.
 	Handler string
 	// Before names a preparation.
 	Before string
-	// Name is the sample's, Event has the ids of PayNow's, and Secret replaces the source's.
+	// Name is the sample's name, Event has the ids of PayNow's, and Secret replaces the source's secret.
 	Name   string
 	Event  samples.Event
 	Secret string
-	// Follow are the events to wait for. A sample that an earlier run has followed is not sent again.
+	// Follow lists the events to wait for. A sample that an earlier run has followed is not sent again.
 	Follow []string
 	// Note explains the outcome, and Look is a command that shows more.
 	Note, Look string
@@ -295,7 +295,7 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// prepare has a service forget an answer, adds pieces of the product, or registers the stand-in as a third
+// prepare makes a service forget an answer, adds pieces of the product, or registers the stand-in as a third
 // party's endpoint, again after an earlier run: the secret is shown once, and the stand-in has lost it.
 func (d *devRun) prepare(ctx context.Context, what string) error {
 	const why = `"why":"billhook dev shows it"}`

@@ -57,7 +57,7 @@ func name(f console.Field) string {
 
 func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
 
-// input are the command's arguments and flags as the operation takes them.
+// input returns the command's arguments and flags as the input of the operation.
 func (a *invocation) input(o console.Operation, expected any) (console.Input, error) {
 	args, unread := a.args, error(nil)
 	in, err := o.Input(func(f console.Field) (text string, given bool) {
@@ -88,7 +88,7 @@ func (a *invocation) input(o console.Operation, expected any) (console.Input, er
 	return in, nil
 }
 
-// contentOf is the JSON of a file, for a member that cannot be typed; a map has a folder's files by name.
+// contentOf returns the JSON in a file, for a member that cannot be typed; for a map, a folder's files.
 func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	if member.Kind() != reflect.Map {
 		text, err := p.readFile(path)
@@ -125,11 +125,11 @@ func (p *program) readFile(name string) (data []byte, err error) {
 	return data, nil
 }
 
-// misused is the exit code for a wrong use of a command. A failure has 1.
+// misused is the exit code for a wrong use of a command. Any other failure has 1.
 const misused = 2
 
-// codedError is an error with an exit code. Its text is escaped: it may have parts of an answer of the
-// worker.
+// codedError is an error with an exit code. Its text is escaped, because it may contain parts of the worker's
+// answer.
 type codedError struct {
 	error
 	code int
@@ -147,8 +147,8 @@ func usageError(format string, args ...any) error {
 	return codedError{fmt.Errorf(format, args...), misused}
 }
 
-// failure is the program's error. For a wrong use, which Cobra refuses before the command runs or which has
-// that exit code, it says what to type instead.
+// failure returns the program's error. For a wrong use, which Cobra refuses before the command runs or which
+// has the exit code misused, it says what to type instead.
 func (p *program) failure(command *cobra.Command, err error) error {
 	if code := serve.ExitCode(err); p.runs && code != misused {
 		return codedError{err, code}
@@ -160,13 +160,13 @@ func (p *program) failure(command *cobra.Command, err error) error {
 	return usageError("%s\nusage: %s\n%s --help says more", err, use, command.CommandPath())
 }
 
-// nameOf is a command without the program's name, which stands before every error.
+// nameOf returns a command without the program's name, which precedes every error.
 func nameOf(command *cobra.Command) string {
 	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
-// grouped makes a command with subcommands refuse to run, and suggest close names. Cobra by itself prints its
-// help, and succeeds.
+// grouped makes a command with subcommands refuse to run, and suggest close names. Cobra itself would print
+// the help, and succeed.
 func grouped(command *cobra.Command) {
 	var names []string
 	for _, sub := range command.Commands() {
@@ -200,7 +200,7 @@ func oneOf(known []string, text *string) error {
 	return nil
 }
 
-// queue is a queue of the catalog, by its id or alias.
+// queue finds a queue of the catalog by its id or alias.
 func queue(c *catalog.Catalog, name string) (catalog.Queue, error) {
 	q, ok := c.Queue(name)
 	if !ok {
@@ -217,11 +217,11 @@ func queuesOf(c *catalog.Catalog) (names []string) {
 }
 
 func (p *program) completes(command *cobra.Command, flag string, by cobra.CompletionFunc) {
-	_ = command.RegisterFlagCompletionFunc(flag, by) // it is there
+	_ = command.RegisterFlagCompletionFunc(flag, by) // the flag exists
 }
 
-// completion completes the first argument of a command about a noun, or without a noun a flag: queues from
-// the catalog, files, and what a list of the worker has. It offers nothing else, not the names of files.
+// completion completes the first argument of a command about a noun, or without a noun a flag: with queues of
+// the catalog, files, or a list of the worker. Otherwise it offers nothing, not even names of files.
 func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc {
 	called := name(of)
 	if noun == "" {
@@ -247,13 +247,13 @@ func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc
 	}
 }
 
-// files are the arguments and flags that name files.
+// files lists the arguments and flags that name files.
 var files = []string{"data", "file", "folder", "read", "seals"}
 
 // completionTimeout bounds a request to the worker while a person waits for the shell.
 const completionTimeout = time.Second
 
-// listed are the first columns of a noun's newest items, each with the second as its description.
+// listed returns the first column of a noun's newest items, each with the second column as its description.
 func (p *program) listed(ctx context.Context, noun string) (values []string) {
 	o, ok := known().Find(noun + " ls")
 	if !ok || !o.List || len(o.Columns) < 2 {

@@ -35,7 +35,7 @@ type importFlags struct {
 // patience is how long an import waits for a webhook service that does not answer.
 const patience = 5 * time.Minute
 
-// urls are the variables of the old systems' addresses.
+// urls are the environment variables with the old systems' addresses.
 var urls = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
 
 func (p *program) imports() {
@@ -67,8 +67,8 @@ func (p *program) imports() {
 		})
 }
 
-// namesOf reads the arguments; without any they are the queues with an alias, which is a queue's old name
-// where none is given.
+// namesOf reads the arguments; without any it takes the queues with an alias. If an argument has no old name,
+// the queue's alias is it.
 func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err error) {
 	if len(args) == 0 {
 		for _, q := range c.Queues {
@@ -95,7 +95,7 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 	return names, nil
 }
 
-// newID makes ids that sort by the time at which they were made.
+// newID makes ids that sort by the time of their creation.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // forecast is what an import would do.
@@ -147,7 +147,7 @@ func (p *program) drain(
 	for _, m := range messages {
 		before.Types[compose.TypeOf(c, m)]++
 	}
-	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // JSON has the outcome alone
+	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // JSON has only the outcome
 		if err := p.show(console.Columns[forecast](), before); err != nil || stop {
 			return done, err
 		}

@@ -44,22 +44,22 @@ type program struct {
 	width int
 	// output is how an answer is printed: asTable, asJSON or asCSV.
 	output string
-	// wide: tables leave no column out.
+	// wide: tables show all columns.
 	wide bool
 	// codes: a code, such as a state or a reason, was printed. explained: so was the page that explains it.
 	codes, explained bool
-	// root is the root of all commands. runs: one of them was used rightly.
+	// root is the parent of all commands. runs: one of them was called correctly, and began to run.
 	root   *cobra.Command
 	runs   bool
 	google google
-	// load is catalog.Load, after time.After, and decode, for the worker's answers, json.Unmarshal.
+	// load is catalog.Load, after is time.After, and decode, for the worker's answers, is json.Unmarshal.
 	load   func(dir string) (*catalog.Catalog, error)
 	after  func(time.Duration) <-chan time.Time
 	decode func(answer []byte, into any) error
 }
 
-// google are the options of the clients of Google's APIs. Without any the libraries find the addresses and
-// the credentials.
+// google has the options of the clients of Google's APIs. Without options, the libraries find the addresses
+// and the credentials.
 type google struct{ pubsub, rest []option.ClientOption }
 
 type environment struct {
@@ -76,7 +76,7 @@ type environment struct {
 	Webhook            string     `env:"BILLHOOK_WEBHOOK" envDefault:"http://127.0.0.1:8080"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
-	// ProxyToken is for Identity-Aware Proxy before the API, which takes it away.
+	// ProxyToken is for Identity-Aware Proxy, which is in front of the API and removes it.
 	ProxyToken env.Secret `env:"IAP_TOKEN"`
 }
 
@@ -101,7 +101,7 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 func (p *program) execute(ctx context.Context, args []string) error {
 	root := p.commands()
 	root.SetIn(p.stdin)
-	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
+	root.SetArgs(append([]string{}, args...)) // for nil Cobra would take the process's
 	command, err := root.ExecuteContextC(ctx)
 	if p.codes && !p.explained {
 		p.printf("What a code means: %s\n", reasonsPage)
@@ -112,7 +112,7 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	return nil
 }
 
-// known are the operations, which are slow to build and never change.
+// known returns the operations, which are slow to build and never change.
 var known = sync.OnceValue(func() *console.Catalog { return operations.All(operations.Apps{}) })
 
 func (p *program) commands() *cobra.Command {
@@ -152,15 +152,15 @@ func (p *program) commands() *cobra.Command {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	// A command with subcommands runs only to refuse that; its help does not show that use.
+	// A command with subcommands runs only to refuse; its help does not show that use.
 	const leaf = "{{if and .Runnable (not .HasAvailableSubCommands)}}"
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", leaf))
 	grouped(root)
 	return root
 }
 
-// catalog is the deployment's: that of CATALOG_DIR, with the queues of QUEUES, and the pool of TASKS_POOL
-// where that is set.
+// catalog returns the catalog of the deployment: from CATALOG_DIR, with the queues of QUEUES, and with the
+// pool of TASKS_POOL if that is set.
 func (p *program) catalog() (*catalog.Catalog, error) {
 	c, err := p.load(p.env.CatalogDir)
 	if err == nil {

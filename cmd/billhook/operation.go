@@ -29,7 +29,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// watch lists once, or again and again, each time on an empty screen.
+// watch lists once, or repeatedly, each time on an empty screen.
 func (a *invocation) watch(ctx context.Context) error {
 	for {
 		err := a.write(a.out, func() error { return a.list(ctx) })
@@ -54,7 +54,7 @@ func (a *invocation) list(ctx context.Context) error {
 	}
 	limit := 0
 	if text, given := a.given["limit"]; given || a.out == "" {
-		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // the flag accepts numbers alone
+		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // the flag accepts only numbers
 	}
 	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, error(nil)
 	last, err := a.pages(ctx, a.Operation, in, limit, func(items reflect.Value) {
@@ -90,7 +90,7 @@ func (p *program) pages(
 	ctx context.Context, o console.Operation, in console.Input, limit int, take func(items reflect.Value),
 ) (last reflect.Value, err error) {
 	bound, _ := o.Field("limit").Rule("max")
-	most, _ := strconv.Atoi(bound) // of one page; 0: it has no limit
+	most, _ := strconv.Atoi(bound) // of one page; 0: no limit
 	for left := limit; ; {
 		if limit == 0 {
 			left = most
@@ -111,7 +111,7 @@ func (p *program) pages(
 	}
 }
 
-// print calls the operation, with what it expects of the answer before it, and prints its answer.
+// print calls the operation, with the values that it expects from the answer before, and prints its answer.
 func (a *invocation) print(ctx context.Context, expected any) error {
 	in, err := a.input(a.Operation, expected)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a *invocation) print(ctx context.Context, expected any) error {
 // followEvery is how often a command repeats the operation that it follows.
 const followEvery = time.Second
 
-// follow continues what the operation has begun until that has ended, or for as long as --wait says.
+// follow continues what the operation began, until that has ended or the time of --wait is over.
 func (a *invocation) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
 	next, _ := known().Find(a.Follow)
 	show, _ := known().Find(next.Before)
@@ -177,8 +177,8 @@ func (a *invocation) follow(ctx context.Context, answer console.Followed) (conso
 	return answer, err
 }
 
-// change shows the present state, asks, makes the change and prints the new state. It does not ask where
-// there is nothing yet: nothing can be lost.
+// change shows the present state, asks, makes the change and prints the new state. It does not ask if nothing
+// exists yet, because nothing can be lost.
 func (a *invocation) change(ctx context.Context) error {
 	before, ok := known().Find(a.Before)
 	if !ok {
@@ -201,7 +201,7 @@ func (a *invocation) change(ctx context.Context) error {
 	if known && a.output != asCSV { // a file has one table: the new state
 		a.fields(before.Columns, now)
 	}
-	if a.Help != "" && (known && !a.yes || a.dryRun) { // without a question it would read as if it were done
+	if a.Help != "" && (known && !a.yes || a.dryRun) { // else it would read as if it were done
 		a.printf("%s\n", a.Help)
 	}
 	switch {
@@ -222,7 +222,7 @@ func (p *program) get(ctx context.Context, path string, answer any) error {
 	return p.ask(ctx, http.MethodGet, path, "", nil, answer)
 }
 
-// ask calls the worker's API. Without an answer it sends a request with a key again: that is done once.
+// ask calls the worker's API. If there is no answer, it repeats a request that has a key, which is done once.
 func (p *program) ask(ctx context.Context, method, path, key string, body []byte, answer any) error {
 	address := strings.TrimSuffix(p.env.Server, "/") + path
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
@@ -275,7 +275,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 // exchange sends a request, and reads the answer.
 func exchange(request *http.Request) (status int, header http.Header, answered []byte, err error) {
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
-	if failed, ok := errors.AsType[*url.Error](err); ok { // whose address has ids
+	if failed, ok := errors.AsType[*url.Error](err); ok { // the error's address has ids
 		operation := strings.SplitN(request.URL.Path, "/", 5)
 		operation = operation[:min(4, len(operation))] // such as /v1/ops/search
 		err = fmt.Errorf("%s %s%s: %w", request.Method, request.URL.Host, strings.Join(operation, "/"), failed.Err)
@@ -296,7 +296,7 @@ func nobody(err error, address, flag, variable, service string) error {
 		address, flag, variable, service, err)
 }
 
-// poll repeats ask until it reports done, and returns its error. It goes on where the worker is unreachable,
+// poll repeats ask until it reports done, and returns its error. It continues if the worker is unreachable,
 // fails, or answers with the status pending.
 func (p *program) poll(
 	ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error),
@@ -315,7 +315,7 @@ func (p *program) poll(
 	}
 }
 
-// ended waits for the end of an event, and returns its record.
+// ended waits until an event is completed or dead-lettered, and returns its record.
 func (p *program) ended(ctx context.Context, id string) (e events.Event, err error) {
 	err = p.poll(ctx, 50*time.Millisecond, http.StatusNotFound, func() (bool, error) {
 		err := p.get(ctx, "/v1/ops/events/"+id, &e)
@@ -332,7 +332,7 @@ func (p *program) eventsTail() {
 	p.command(list, func(ctx context.Context, a *invocation) error { return a.tail(ctx) })
 }
 
-// tail prints new and changed events, the oldest first. It ends by an error only before the first answer.
+// tail prints new and changed events, oldest first. Only before the first answer does it end with an error.
 func (a *invocation) tail(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {

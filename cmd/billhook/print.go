@@ -28,11 +28,11 @@ var outputs = []string{asTable, asJSON, asCSV}
 
 const reasonsPage = "docs/reference/reasons.md"
 
-// laidOut is a text with lines that is escaped already.
+// laidOut is a text of several lines that is escaped already.
 type laidOut string
 
-// printf prints text for a person, and nothing with --json or -o csv. It escapes the arguments, which others
-// may have written, so that none moves the cursor or begins a line.
+// printf prints text for a person; with --json or -o csv it prints nothing. It escapes the arguments, which
+// others may have written, so that none can move the cursor or begin a line.
 func (p *program) printf(format string, args ...any) {
 	if p.output != asTable {
 		return
@@ -47,7 +47,7 @@ func (p *program) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
 }
 
-// warn says something beside the answer, which with --json or -o csv is no part of the document.
+// warn prints something besides the answer: with --json or -o csv on standard error, outside the document.
 func (p *program) warn(format string, args ...any) {
 	to := p.stdout
 	if p.output != asTable {
@@ -59,7 +59,7 @@ func (p *program) warn(format string, args ...any) {
 func (p *program) notes(all []string) {
 	for _, note := range all {
 		p.printf("%s\n", note)
-		p.explained = p.explained || strings.Contains(note, reasonsPage) // which the program then does not repeat
+		p.explained = p.explained || strings.Contains(note, reasonsPage) // then the program does not repeat it
 	}
 }
 
@@ -76,7 +76,7 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// fields prints an answer, member by member, and the lists in it as tables; as CSV, the first list alone.
+// fields prints the members of an answer, and the lists in it as tables; as CSV, only the first list.
 func (p *program) fields(columns []console.Column, answer any) {
 	first := slices.IndexFunc(columns, func(c console.Column) bool { return c.Inside != nil })
 	if p.output == asCSV && first >= 0 {
@@ -132,8 +132,8 @@ func (p *program) items(columns []console.Column, items reflect.Value) {
 	p.notes(notes)
 }
 
-// rows are the headings and the cells of a list, and the notes of its items. As CSV an item with a brief list
-// in it has a row for each item of that.
+// rows returns the headings and the cells of a list, and the notes of its items. As CSV, an item that has a
+// brief list gets a row for each item of that list.
 func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]string, notes []string) {
 	shown, inside := p.tabled(columns), console.Column{}
 	for _, c := range columns {
@@ -157,7 +157,7 @@ func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]
 	return rows, notes
 }
 
-// tabled are the columns of a table; as CSV, all that fit a cell.
+// tabled returns the columns of a table; as CSV, all columns that fit a cell.
 func (p *program) tabled(columns []console.Column) []console.Column {
 	return slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
 		return p.output == asCSV && (c.Inside != nil || c.Block) || p.output != asCSV && c.Detail
@@ -183,7 +183,7 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows below their headings, and says which columns have no room; with --wide all have.
+// table prints rows below their headings, and says which columns do not fit; with --wide all of them do.
 func (p *program) table(columns []console.Column, rows [][]string) {
 	width, shown := p.width, []screen.Column{}
 	if p.wide {
@@ -199,7 +199,7 @@ func (p *program) table(columns []console.Column, rows [][]string) {
 	}
 }
 
-// commandOf is the command that calls an address of the API; empty: there is none.
+// commandOf returns the command that calls an address of the API; empty: there is none.
 func (p *program) commandOf(address string) string {
 	o, in, _ := known().At(address)
 	command, flags := o.Name, ""
@@ -213,7 +213,7 @@ func (p *program) commandOf(address string) string {
 	return command + flags
 }
 
-// write has do print into a file, which is written whole or not at all; without a name, to the terminal.
+// write lets do print into a file, which is written whole or not at all; without a name, to the terminal.
 func (p *program) write(file string, do func() error) error {
 	if file == "" {
 		return do()
@@ -234,7 +234,7 @@ func (p *program) write(file string, do func() error) error {
 	return nil
 }
 
-// confirm asks the person to type word. Any other input is a no.
+// confirm asks the person to type word. Any other input means no.
 func (p *program) confirm(yes bool, word, do string) error {
 	if yes {
 		return nil
@@ -247,7 +247,7 @@ func (p *program) confirm(yes bool, word, do string) error {
 	switch {
 	case strings.TrimSpace(line) == word:
 		return nil
-	case err != nil && line == "": // the end of the input is a no
+	case err != nil && line == "": // the end of the input means no
 		return errors.New("nothing was changed: nobody has answered; --yes does it without asking")
 	default:
 		return errors.New("nothing was changed")

@@ -28,10 +28,10 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// devSecret signs webhooks where no secret is set. It is public: only a stack on this machine accepts it.
+// devSecret signs webhooks if no secret is set. It is public: only a stack on this machine accepts it.
 const devSecret = "billhook-dev-secret-for-this-machine-only" //nolint:gosec // public, see above
 
-// secrets are those of a variable in the environment, else devSecret.
+// secrets returns the secrets in an environment variable, else devSecret.
 func (p *program) secrets(variable string) []string {
 	if given := env.Secret(p.getenv(variable)).List(); len(given) > 0 {
 		return given
@@ -46,7 +46,7 @@ type sent struct {
 	Items    []importer.Result `json:"items" show:"Answers"`
 }
 
-// ingest is a client of the webhook service that signs with a secret.
+// ingest returns a client of the webhook service that signs with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
 		return nil, usageError("--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080",
@@ -59,8 +59,8 @@ func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTP
 	}, err
 }
 
-// post signs a body as a source does, with secret or else its own, and posts it. It returns a result for each
-// item of a list, in order.
+// post signs a body as a source does, with secret or else the source's own, and posts it. It returns a result
+// for each item of a list, in order.
 func (p *program) post(
 	ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte,
 ) ([]importer.Result, error) {
@@ -82,7 +82,7 @@ func (p *program) post(
 	}
 }
 
-// sending are the flags of commands that sign a file or samples as a source does, and post them.
+// sending has the flags of commands that sign a file or samples as a source does, and post them.
 type sending struct {
 	File    string `json:"-" query:"file" help:"the body to send, - for standard input"`
 	EventID string `json:"-" query:"event-id" help:"the sample's id: what is sent again under it is handled once"`
@@ -150,7 +150,7 @@ func (p *program) send() {
 				if body != nil {
 					return body, "", nil
 				}
-				// The other ids follow from the event's: under a repeated id another body would be a conflict.
+				// The other ids are derived from the event's: under a repeated id another body would be a conflict.
 				id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
 				event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
 				event.OrderID = cmp.Or(in.Order, id+"2")
@@ -160,7 +160,7 @@ func (p *program) send() {
 	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 
-// ofSamples excludes the flags of samples beside a file.
+// ofSamples excludes the flags of samples if a file is given.
 func ofSamples(command *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		command.MarkFlagsMutuallyExclusive("file", name)
@@ -200,7 +200,7 @@ func (p *program) enqueue() {
 	ofSamples(command, "type", "key", "event-id")
 }
 
-// sample is a message for a queue. It follows from its id: under a repeated id another would be a conflict.
+// sample returns a message for a queue, made from its id: under a repeated id another would be a conflict.
 func sample(c *catalog.Catalog, q catalog.Queue, eventType, id, key string) ([]byte, string, error) {
 	if eventType == "" {
 		return nil, "", usageError("there is no sample for the queue %s; name a file with -f", q.ID)
@@ -213,7 +213,7 @@ func sample(c *catalog.Catalog, q catalog.Queue, eventType, id, key string) ([]b
 	return body, id, err
 }
 
-// delayed is a message, or an item with one, with its time of delivery: a time, or a wait from now.
+// delayed returns a message, or an item with one, with a time of delivery: a time, or a wait from now.
 func delayed(message []byte, at string) ([]byte, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if wait, failed := time.ParseDuration(at); failed == nil {

@@ -75,7 +75,7 @@ func help(getenv func(string) string) env.Help {
 const (
 	// readTimeout bounds how long a sender may take for its request.
 	readTimeout = 20 * time.Second
-	// publishTimeout is shorter than any sender's patience.
+	// publishTimeout is shorter than the timeout of any sender.
 	publishTimeout = 5 * time.Second
 )
 

@@ -157,12 +157,12 @@ func (c config) checkAlarm() (all mistakes) {
 	return all
 }
 
-// instanceOf names this process in logs and in the attempts of events: by the revision, which Cloud Run sets
-// in K_REVISION and which is empty elsewhere, and by a random part for each instance.
+// instanceOf names this process in logs and in the attempts of events: the revision, which Cloud Run sets in
+// K_REVISION and which is empty elsewhere, and a random part for each instance.
 func instanceOf(revision, chance string) string { return strings.TrimPrefix(revision+"-"+chance, "-") }
 
-// links are Google's pages about an event: the log lines of this installation's services, by the prefix of
-// their revisions, and its traces. An emulator has none.
+// links returns Google's pages about an event: the log lines of this installation's services, which the
+// prefix of their revisions selects, and its traces. An emulator has none.
 func (c config) links(revision string) events.Links {
 	if c.Emulated() {
 		return events.Links{}
@@ -196,7 +196,7 @@ func (c config) access() (access.Access, error) {
 	return access, nil
 }
 
-// only narrows the catalog to the queues that this deployment runs. A pool without one is refused.
+// only narrows the catalog to the queues that this deployment runs. It refuses a pool without a queue.
 func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	narrowed, err := cat.Only(c.Queues)
 	among := cat
@@ -212,7 +212,7 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 		return nil, errors.Join(err, errors.New("POOL: "+wrong+strings.Join(runs, ", ")))
 	}
 	if err != nil || (c.Pool == "" && c.TasksPool == "") {
-		return narrowed, err // a worker of all pools runs the tasks, whichever is named
+		return narrowed, err // a worker of all pools runs the tasks, whatever pool is named
 	}
 	return narrowed.ForTasks(c.TasksPool)
 }
@@ -257,7 +257,7 @@ func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func()
 	return func() error { return nil }, nil
 }
 
-// load returns the catalog of this deployment, its targets, and the pool that the files name for the tasks.
+// load returns this deployment's catalog, its targets, and the pool that the files name for the tasks.
 func (c config) load(getenv func(string) string) (*catalog.Catalog, delivery.Targets, string, error) {
 	whole, err := catalog.Load(c.CatalogDir)
 	if err != nil {
@@ -330,7 +330,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		defer func() { _ = copies.Close() }() // a task makes the copies that are missing
 		parts.Mirror(copies, cfg.MainDatabase())
 	}
-	if !people && !cfg.Emulated() { // an emulator counts nothing
+	if !people && !cfg.Emulated() { // an emulator has no counts
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Names(), time.Now); err != nil {
 			return err
 		}

@@ -13,9 +13,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// Claim takes a lease on the event for this run, during which any other delivery of it is Held. It returns
-// Claimed, or else what the record says. keep, unless it is nil or invalid in a document, is stored in the
-// record until the run is over. With redelivered the record is read first.
+// Claim takes a lease on the event for this run; while it lasts, any other delivery is Held. It returns
+// Claimed, or else what the record says. Until the run is over, the record has keep, unless it is nil or
+// invalid in a document. With redelivered, the record is read first.
 func (r *Run) Claim(
 	ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool,
 ) (Seen, error) {
@@ -55,8 +55,8 @@ func (r *Run) Claim(
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Uncount takes back an attempt that was counted before it ran. Without one it commits nothing and returns
-// Fresh.
+// Uncount takes back an attempt that was counted before it ran. If there is none, it commits nothing and
+// returns Fresh.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil
@@ -64,12 +64,12 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for
-// Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an ending that has only Kept. Else it
-// returns what the record says now: after Fresh, or Claimed of a claimed run, the caller decides again, by
-// Attempt and Try.
+// Conclude writes the ending of the run, at the version of the record that the run knows. It returns Own for
+// Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an ending that has only Kept. If the
+// record has changed, it returns what that says now: after Fresh, or Claimed of a claimed run, the caller
+// decides again, by Attempt and Try.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
-	var unknown error // of a commit that may have been made: then the record shows it as Own
+	var unknown error // of a commit that may have succeeded: then the record shows it as Own
 	for range MaxTry {
 		assumed := r.version
 		record, also, seen := r.ending(end)
@@ -82,7 +82,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			if err != nil || !seen.Undecided() || end.Status != Completed {
 				return seen, err
 			}
-			// else only the record that was found may have caused the conflict
+			// otherwise the record that was found may be the only cause of the conflict
 			if r.claimed || assumed != 0 || r.version == 0 {
 				r.Try++
 			}
@@ -131,15 +131,15 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// close returns the dead letters of the event that are open after its end, and the writes that close the
-// others: a success closes all of them, and a dead letter those of other payloads.
+// close returns the dead letters that are open after the event's end, and the writes that close the others: a
+// success closes all of them, a dead letter closes those of other payloads.
 func (r *Run) close(record Record, status Status) (open []string, closed []store.Write) {
 	if r.DeadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
 		return nil, nil
 	}
 	own := r.DeadLetters.Own()
 	others := slices.DeleteFunc(slices.Clone(record.DeadLetters), func(id string) bool { return id == own })
-	if status == DeadLettered && record.Again { // those of the same payload, the newest
+	if status == DeadLettered && record.Again { // the newest ones of the same payload
 		most := max(0, len(others)-maxCorrected+1)
 		open, others = others[most:], others[:most]
 	}
@@ -152,7 +152,7 @@ func (r *Run) close(record Record, status Status) (open []string, closed []store
 	return open, closed
 }
 
-// commit: written is false where the store holds another version.
+// commit writes the record, with the other writes. written is false if the store holds another version.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	version, writes := r.version+1, also
 	if r.rememberFor != 0 {
@@ -180,7 +180,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 	return true, nil
 }
 
-// at returns the run's record with a status at a time.
+// at returns the run's record with a status and a time.
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.Record
 	record.Status, record.LeaseToken = status, r.token

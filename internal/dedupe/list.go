@@ -9,7 +9,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Shards is how many parts the time index of the records has: one takes 500 writes a second, of rising times.
+// Shards is how many parts the time index of the records has: each takes 500 writes a second of rising times.
 const Shards = 8
 
 const (
@@ -20,26 +20,26 @@ const (
 // MaxListed is the largest page of the job log.
 const MaxListed = 200
 
-// spare is how many documents of each part are read in addition to a quarter of the page, which is twice a
-// part's share.
+// spare is how many documents of each part are read in addition to a quarter of the page. A quarter is twice
+// a part's share.
 const spare = 6
 
 // Listing selects a page of the job log.
 type Listing struct {
-	// Equal are queue, tenant, status, event_type, event_id, correlation_id, ordering_key or customer of the
-	// records.
+	// Equal selects records by queue, tenant, status, event_type, event_id, correlation_id, ordering_key or
+	// customer.
 	Equal map[string]any
-	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
+	// Since and Until bound the time of creation: not before Since, before Until. A zero time is no bound.
 	Since, Until time.Time
 	After        store.Cursor
 	// Limit is how many records it holds, 1 to MaxListed.
 	Limit int
 }
 
-// List returns a page of the job log, the newest first, and of one time the greatest id first. next is zero
-// on the last page. The database reads at most a quarter of the limit, and spare, of each part, for any
-// number of records. The page is shorter where the newest are all of one part. The records of one event id
-// are few, and read by one query.
+// List returns a page of the job log, newest first; at equal times the greatest id comes first. next is zero
+// on the last page. For any number of records, the database reads of each part at most a quarter of the
+// limit, and spare. The page is shorter if the newest are all in one part. The records of one event id are
+// few, and one query reads them.
 func List(
 	ctx context.Context, from store.Querier, page Listing,
 ) (records []Record, next store.Cursor, err error) {
@@ -48,7 +48,7 @@ func List(
 		at store.Cursor
 	}
 	var parts [Shards][]listed
-	var ends [Shards]store.Cursor // of those that may have more than was read
+	var ends [Shards]store.Cursor // of the parts that may have more than was read
 	most, queries := min(page.Limit, page.Limit/4+spare), Shards
 	if page.Equal[fieldEvent] != nil {
 		most, queries = page.Limit, 1
@@ -82,7 +82,7 @@ func List(
 	return records, next, nil
 }
 
-// part asks for the newest of one part of the records.
+// part returns the query for the newest records of one part.
 func (page Listing) part(shard, most int) store.Query {
 	equal := map[string]any{fieldShard: int64(shard)}
 	maps.Copy(equal, page.Equal)
@@ -106,7 +106,7 @@ func Count(ctx context.Context, from store.Querier, page Listing) (all int64, mo
 	return all, more, err
 }
 
-// OfEvent is the query for the records of an event id, also those of conflicts: of a tenant, or of all.
+// OfEvent returns the query for the records of an event id, conflicts included: of a tenant, or of all.
 func OfEvent(id, tenant string, limit int) store.Query {
 	equal := store.Equals(fieldEvent, id, "tenant", tenant)
 	return store.Query{Collection: Collection, Equal: equal, Limit: limit}

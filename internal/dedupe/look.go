@@ -92,8 +92,8 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 	return Fresh
 }
 
-// resent reports whether a dead-lettered payload was sent in another message than those whose dead letters
-// are known, and may be tried again.
+// resent reports whether a dead-lettered payload came again in a message whose dead letter is not among the
+// known ones, and may be tried again.
 func (r *Run) resent(dead Record) bool {
 	if r.DeadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
@@ -102,7 +102,7 @@ func (r *Run) resent(dead Record) bool {
 	return own != "" && !slices.Contains(dead.DeadLetters, own) && r.DeadLetters.Replaceable(dead)
 }
 
-// again begins a dead-lettered payload anew, with all its attempts.
+// again starts over with a dead-lettered payload, which has all its attempts.
 func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{
 		Times: Times{CreatedAt: dead.CreatedAt}, Tries: Tries{Log: dead.Log},
@@ -115,7 +115,7 @@ func (r *Run) again(version store.Version, dead Record) {
 // maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
 const maxCorrected = 20
 
-// correct returns what a record says to a run of another payload: Fresh, Replaced or Differs.
+// correct returns what a record says to a run with another payload: Fresh, Replaced or Differs.
 func (r *Run) correct(version store.Version, found Record) Seen {
 	switch broken := found.PayloadHash == ""; { // no payload was applied
 	case slices.Contains(found.Corrected, r.Record.PayloadHash):
@@ -132,7 +132,7 @@ func (r *Run) correct(version store.Version, found Record) Seen {
 	return Fresh
 }
 
-// adopt takes over from a record what the run's own goes on from.
+// adopt copies from a record what the run's own record continues.
 func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.Found = version, found
 	r.Record.LeaseToken, r.Record.Attempts, r.Record.CreatedAt = found.LeaseToken, found.Attempts,

@@ -1,6 +1,6 @@
 // Package dedupe owns the idempotency record of an event, which is also its line in the job log, and the
-// state machine that makes an effect happen once. It refuses to know what an effect is, how an event arrived,
-// and how it is answered.
+// state machine that makes an effect happen once. It does not know what an effect is, how an event arrived,
+// or how it is answered.
 package dedupe
 
 import (
@@ -23,7 +23,7 @@ const Collection = "webhookEvents"
 // DefaultTenant is the tenant of an event that names none.
 const DefaultTenant = contract.DefaultTenant
 
-// Status is where an event stands.
+// Status is the state of an event.
 type Status string
 
 // The statuses of a record.
@@ -34,18 +34,18 @@ const (
 	DeadLettered Status = "DEAD_LETTERED" // it waits for a person
 )
 
-// Record is what is remembered of one event of one queue and tenant.
+// Record is what is stored about one event of one queue and tenant.
 type Record struct {
 	Identity `store:",inline"`
 	Status   Status `store:"status,required"`
 	Tries    `store:",inline"`
 	Delay    `store:",inline"`
-	// Corrected are the hashes of the payloads that this one replaced, oldest first; that of a broken one is
+	// Corrected has the hashes of the payloads that this one replaced, oldest first; the hash of a broken one is
 	// empty.
 	Corrected []string `store:"corrected,omitzero"`
 	// DeadLetters are the known open dead letters under the id.
 	DeadLetters []string `store:"dead_letters,omitzero"`
-	// Again: the dead letters are of this very payload, which is tried once more.
+	// Again: the dead letters belong to this very payload, which is tried once more.
 	Again   bool              `store:"again,omitzero"`
 	Emitted []handler.Emitted `store:"emitted,omitzero"`
 	Result  string            `store:"result"`
@@ -69,15 +69,15 @@ type Identity struct {
 	// IdempotencyKey names what the message was made from; without one it is the event id.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
-	// Customer is the event's customer as of contract.CustomerOf, for any ordering key; empty: none.
+	// Customer is the event's customer as contract.CustomerOf names it, for any ordering key; empty: none.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
 }
 
 // Tries are the event's attempts, and the lease of the running one.
 type Tries struct {
-	// Attempts counts those that the event has caused; one with a lease counts from its claim on, since an event
-	// may kill its worker.
+	// Attempts counts the attempts, except those that failed without the event's fault. One with a lease counts
+	// from its claim, because an event may kill its worker.
 	Attempts int64 `store:"attempts,required"`
 	// Log has the newest of these attempts in their order, MaxLog at most.
 	Log []Attempt `store:"attempts_log,omitzero"`
@@ -88,20 +88,20 @@ type Tries struct {
 	LeaseToken string `store:"lease_token,required"`
 	// LeaseUntil is set while the record is PROCESSING; an orphan keeps it.
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
-	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
+	// Message is kept while the record is PROCESSING, so that a sweep can publish it again.
 	Message *contract.Message `store:"message,omitzero"`
 }
 
 // Delay is the wait of a Failed event for its next attempt.
 type Delay struct {
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
-	// DelayTicket is that of the copy that waits for NextRetryAt outside the broker.
+	// DelayTicket is the ticket of the copy that waits for NextRetryAt outside the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
 	// DelayedBeside: later messages with the same ordering key do not wait for this one.
 	DelayedBeside bool `store:"delayed_beside,omitzero"`
 }
 
-// Times are those of the message, and then those of the record.
+// Times are the times of the message, and then the times of the record.
 type Times struct {
 	// ReceivedAt is when the webhook service received it; zero: it was not a webhook.
 	ReceivedAt  time.Time `store:"webhook_received_at,omitzero"`
@@ -122,13 +122,13 @@ func (r Record) Fields() map[string]any {
 	return fields
 }
 
-// Shard is the part of the time index that the record of an event is in, from 0 to Shards-1.
+// Shard returns the part of the time index that has the record of an event, from 0 to Shards-1.
 func Shard(queue, tenant, eventID string) int64 {
 	sum := sha256.Sum256([]byte(Key(queue, tenant, eventID).ID))
 	return int64(sum[0] % Shards)
 }
 
-// Made is the id of what the event's effect made; empty: it has none, or the event is not completed.
+// Made returns the id of what the event's effect made; empty: it has none, or the event is not completed.
 func (r Record) Made() string {
 	if r.Status != Completed {
 		return ""
@@ -136,7 +136,7 @@ func (r Record) Made() string {
 	return cmp.Or(r.Ref, r.Entry)
 }
 
-// FromDocument reads a record. It fails where a decisive field is missing or invalid.
+// FromDocument reads a record. It fails if a decisive field is missing or invalid.
 func FromDocument(doc store.Document) (r Record, err error) {
 	known := []Status{Processing, Completed, Failed, DeadLettered}
 	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 && slices.Contains(known, r.Status) {
@@ -145,20 +145,20 @@ func FromDocument(doc store.Document) (r Record, err error) {
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }
 
-// Key is the key of a record by queue, tenant and event id, and by the payload's hash where the id was used
-// with another before. It begins with a hash, since rising ids would make a hot range.
+// Key returns the key of a record: by queue, tenant and event id, and also by the payload's hash if the id
+// was used with another payload before. It begins with a hash, because rising ids would make a hot range.
 func Key(names ...string) store.Key {
 	return store.Key{Collection: Collection, ID: store.ID(names...)}
 }
 
-// MessageKey is the key of a message without a valid event id; it includes the data, since emulators repeat
-// ids.
+// MessageKey returns the key of a message without a valid event id. It includes the data, because emulators
+// repeat ids.
 func MessageKey(queue, messageID string, data []byte) store.Key {
 	sum := sha256.Sum256(data)
 	return Key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
 }
 
-// MaxLog is how many attempts the log of a record holds: the newest.
+// MaxLog is how many attempts the log of a record has at most: the newest.
 const MaxLog = 20
 
 // Attempt is a counted attempt in the log of a record.
@@ -170,7 +170,7 @@ type Attempt struct {
 	MessageID string    `json:"message_id,omitempty" store:"message_id,omitzero"`
 	Instance  string    `json:"instance,omitempty" store:"instance,omitzero"`
 	Begun     time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
-	// Ended is zero while the attempt runs, and where its end is unknown.
+	// Ended is zero while the attempt runs, or if its end is unknown.
 	Ended time.Time `json:"ended_at,omitzero" store:"ended_at,omitzero"`
 	// Outcome is processed, superseded, retry, dead_lettered or dropped; empty until the end.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`

@@ -17,22 +17,22 @@ type Once struct {
 	Instance string
 }
 
-// Run is one delivery of one event. It writes at the version that it has read, and so never overwrites
-// another's success.
+// Run is one delivery of one event. It writes at the version that it has read, so it never overwrites the
+// success of another run.
 type Run struct {
 	begin
-	// DeadLetters are the event's. nil: no payload replaces another.
+	// DeadLetters are the dead letters of the event; nil: no payload replaces another.
 	DeadLetters DeadLetters
-	// Line is the run's own in the log, without its number.
+	// Line is the run's line in the log, without its number.
 	Line    Attempt
 	claimed bool // it has had the lease
 	// Repeated: an earlier attempt was not completed, and may have had an external effect.
 	Repeated bool
 	// Try is how many conflicts the effect of this run had; see handler.Event.
 	Try int
-	// version is that of the record as last read; 0: it is absent or was not read.
+	// version is the version of the record as last read; 0: it is absent or was not read.
 	version store.Version
-	// Found is the record as last read, zero where none counts, and Record the one to write; once it is Own or
+	// Found is the record as last read; zero: no record counts. Record is the one to write; once it is Own or
 	// Done, it has the result of the effect.
 	Found, Record Record
 }
@@ -77,14 +77,14 @@ func (r *Run) Conflict() {
 type DeadLetters interface {
 	// Own returns the id of the dead letter that the delivered message has or would get; empty: it gets none.
 	Own() string
-	// Replaceable reports whether certainly nothing of the dead-lettered payload was applied.
+	// Replaceable reports whether it is certain that nothing of the dead-lettered payload was applied.
 	Replaceable(dead Record) bool
 	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered
 	// message.
 	Close(ids []string) []store.Write
 }
 
-// mine reports whether the record counts this attempt already.
+// mine reports whether the record already counts this attempt.
 func (r *Run) mine() bool { return r.Record.LeaseToken == r.token }
 
 // Attempt returns the number of this attempt as far as known, from 1.
@@ -113,12 +113,12 @@ func (r *Run) Due() time.Time {
 // that kills its workers uses up its attempts.
 const Begun = "worker_died"
 
-// Seen is what the record says of a delivery.
+// Seen is what the record says about a delivery.
 type Seen int
 
 // What the record can say.
 const (
-	// Fresh: no record counts, or one of a failed attempt: the run may handle the event.
+	// Fresh: no record counts, or the record of a failed attempt does: the run may handle the event.
 	Fresh Seen = iota
 	// Own: this run has committed the effect.
 	Own
@@ -147,7 +147,7 @@ func (s Seen) Undecided() bool { return s == Fresh || s == Claimed }
 
 // Ending is the end of a run.
 type Ending struct {
-	// Status is Completed, Failed or DeadLettered. Without one an Early event is Kept, and else not changed.
+	// Status is Completed, Failed or DeadLettered. Without one, an Early event is Kept; any other is unchanged.
 	Status Status
 	// Effect is committed with the record of a Completed event, and Emitted are its emissions.
 	Effect  handler.Effect

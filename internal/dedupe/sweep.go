@@ -17,15 +17,15 @@ type Swept struct {
 	// Republished and Reported count the orphans by what was done with them.
 	Republished int `json:"republished"`
 	Reported    int `json:"reported"`
-	// Failed counts those that are left to the next sweep.
+	// Failed counts the orphans that are left to the next sweep.
 	Failed int `json:"failed"`
 	// More: the sweep reached its limit, and another may find more.
 	More bool `json:"more"`
 }
 
-// Sweep finds events whose lease ended so long ago that no redelivery can come: at most limit, the oldest
-// first. It passes each to republish, which reports whether it has published the message again, and then
-// marks it as failed. A message that two sweeps republish is handled once.
+// Sweep finds events whose lease ended so long ago that no redelivery can come: at most limit, oldest first.
+// It passes each to republish, which reports whether it has published the message again, and then marks the
+// event as failed. If two sweeps republish a message, it is still handled once.
 func Sweep(
 	ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int,
 	republish func(context.Context, Record) (bool, error),
@@ -59,7 +59,7 @@ func sweep(
 	if err != nil {
 		return false, err
 	}
-	// After a crash between the two, the message is published twice, and not lost.
+	// A crash between the two lets the message be published twice, but does not lose it.
 	again, err := republish(ctx, record)
 	if err != nil {
 		return false, fmt.Errorf("dedupe: republish an orphan: %w", err)
@@ -91,7 +91,7 @@ func Clean(
 type Pruned struct {
 	// Removed counts the expired records.
 	Removed int
-	// Remembered counts those that were old enough and stay until they expire.
+	// Remembered counts those that were old enough but have not expired yet.
 	Remembered int
 }
 

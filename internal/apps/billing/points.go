@@ -1,6 +1,6 @@
-// Package billing owns the effect of each billing event: the points that an order credits, and to whom; those
-// that a refund or a chargeback reverses; and the record and the update of a subscription. It does not commit
-// or retry itself, and keeps no records of events. An amount that it cannot compute exactly is a dead letter.
+// Package billing owns the effect of each billing event: the points that an order credits, and to whom; the
+// points that a refund or a chargeback reverses; and the record and update of a subscription. It does not
+// commit or retry, and keeps no records of events. An amount that it cannot compute exactly is a dead letter.
 package billing
 
 import (
@@ -45,7 +45,7 @@ type Points struct {
 	// PointsOf returns the points of one piece of a tenant's product; known reports whether orders may name it.
 	// The error wraps products.ErrBroken, or is the store's.
 	PointsOf func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
-	Mappings *customers.Mappings // get the users of customers from paid orders; nil: they do not
+	Mappings *customers.Mappings // learn the users of customers from paid orders; nil: nothing is learned
 	Orders   []string            // the queues that get an event of each paid order of the shop; may be empty
 }
 
@@ -65,8 +65,8 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 
 // Credit credits a paid order's points to its user, else to its customer: for each item the quantity times
 // the current points of its product, which no sender can set. It stores the order's total for refunds. The
-// same commit confirms the shop's order, and maps the customer to the uid, where the order names them. A
-// first try reads nothing: the entry's id depends on the order, so that the store refuses a second credit. A
+// same commit confirms the shop's order and maps the customer to the uid, if the order names them. A first
+// try reads nothing: the entry's id depends on the order, so that the store refuses a second credit. A
 // further try reads, and accepts an existing credit if it is the same.
 func (p Points) Credit(ctx context.Context, e handler.Event, in *contract.Payment) (handler.Effect, error) {
 	order := in.Data.Order
@@ -115,7 +115,7 @@ func (p Points) Credit(ctx context.Context, e handler.Event, in *contract.Paymen
 	return p.confirmed(e, order, credited), err
 }
 
-// confirmed adds the event that confirms the shop's order to an effect, where the checkout names the order.
+// confirmed adds the event that confirms the shop's order to an effect, if the checkout names the order.
 func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
 	shopOrder := e.Attributes[contract.AttrShopOrderID]
 	if shopOrder == "" {
@@ -131,8 +131,8 @@ func (p Points) confirmed(e handler.Event, order *contract.Order, effect handler
 	return effect
 }
 
-// learn returns the mapping of a paid order. If the webhook service has found the uid by the customer there
-// is none, since it could restore a mapping that a person has changed since.
+// learn returns the mapping of a paid order. It returns none if the webhook service found the uid by the
+// customer, because that could restore a mapping that a person has changed since.
 func (p Points) learn(ctx context.Context, e handler.Event, o *contract.Order) (customers.Learned, error) {
 	seen := customers.Mapping{
 		Tenant: e.Tenant, CustomerID: customerOf(e, o), UID: e.Attributes[contract.AttrUID], LinkedBy: e.ID,

@@ -31,7 +31,7 @@ type Mapping struct {
 	// UID is the user that the customer is linked to; empty: none.
 	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
-	// LinkedBy is the event of the order that made the mapping; empty where a person made it.
+	// LinkedBy is the event of the order that made the mapping; empty if a person made it.
 	LinkedBy    string        `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
 	MovedPoints int64         `json:"moved_points" store:"moved_points" show:"Moved points,less"`
 	MovedOrders int64         `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
@@ -46,7 +46,7 @@ func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (
 
 func of(doc store.Document, tenant, customerID string) Mapping {
 	m := Mapping{Version: doc.Version}
-	_ = store.Decode(doc.Fields, &m) // requires nothing
+	_ = store.Decode(doc.Fields, &m) // no field is required
 	m.Tenant, m.CustomerID = tenant, customerID
 	return m
 }
@@ -112,7 +112,7 @@ func (t *Mappings) create(m Mapping) Learned {
 	return Learned{Writes: []store.Write{store.Create(Key(m.Tenant, m.CustomerID), store.Encode(&m))}}
 }
 
-// Watch returns a store that caches the mappings that are committed through it.
+// Watch returns a store that caches the mappings committed through it.
 func (t *Mappings) Watch(s store.Store) store.Store { return watched{Store: s, mappings: t} }
 
 type watched struct {

@@ -81,7 +81,7 @@ type Linked struct {
 
 // Link maps a customer to a uid, and moves the points of guest orders to the uid's account: each order once,
 // even after a crash or with concurrent calls. Each commit moves some orders at the version of the mapping,
-// so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is as of audit.Change.Update;
+// so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is as in audit.Change.Update;
 // the caller may retry.
 func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustomer) (Linked, error) {
 	if change.UID = strings.TrimSpace(change.UID); !pii.UID.Valid(change.UID) {
@@ -127,8 +127,8 @@ func (o *Operator) settle(
 	return by.Update(ctx, o.Store, change.key(), change.subject(), now, done.Operation, decide)
 }
 
-// move moves the points of guest orders in batches. Where the mapping was unchanged, the first batch has the
-// audit entry.
+// move moves the points of guest orders in batches. If settle did not change the mapping, the first batch has
+// the audit entry.
 func (o *Operator) move(
 	ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked,
 ) error {
@@ -189,7 +189,7 @@ func (o *Operator) move(
 	}
 }
 
-// Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
+// Unlink removes a customer's mapping and moves no points. The error is as in Link, or ErrUnknown.
 func (o *Operator) Unlink(ctx context.Context, by audit.Author, change UnlinkCustomer) (State, error) {
 	decide := func(doc store.Document) (made audit.Made, err error) {
 		if doc.Version == 0 {

@@ -34,7 +34,7 @@ const (
 // gone is the HTTP status of an address that was removed.
 const gone = 410
 
-// DisabledType is the type of the event that an endpoint was disabled because it failed.
+// DisabledType is the type of the event that reports that an endpoint was disabled because it failed.
 const DisabledType = "endpoint.disabled"
 
 // Deliverer delivers events to endpoints.
@@ -123,8 +123,7 @@ func (d Deliverer) find(
 	return e, body, "", err
 }
 
-// heal clears a failure before the event is completed, since else the next failure could disable the
-// endpoint.
+// heal clears a failure before the event is completed. Otherwise the next failure could disable the endpoint.
 func (d Deliverer) heal(ctx context.Context, e stored) error {
 	if e.FailingSince.IsZero() {
 		return nil
@@ -206,10 +205,10 @@ type Sent struct {
 	Milliseconds int64  `json:"milliseconds" show:"Took ms"`
 }
 
-// Deliveries are the newest deliveries to an endpoint, on one page, and the outcome of their attempts.
+// Deliveries has the newest deliveries to an endpoint, on one page, and the outcome of their attempts.
 type Deliveries struct {
 	console.List[Sent]
-	// Attempts counts the ended attempts with a request, and Succeeded those that were answered with 2xx.
+	// Attempts counts the ended attempts with a request; Succeeded counts those that were answered with 2xx.
 	Attempts           int64            `json:"attempts"`
 	Succeeded          int64            `json:"succeeded"`
 	MedianMilliseconds int64            `json:"median_milliseconds"`

@@ -31,7 +31,7 @@ type Editor struct {
 	OldSecretFor     time.Duration // how long the previous secret signs too after a rotation
 	Now              func() time.Time
 	NewID, NewSecret func() string
-	// Off: no queue delivers to endpoints here, so that the database has no index of their tenants and states.
+	// Off: no queue delivers to endpoints here, so the database has no index of their tenants and states.
 	Off bool
 }
 
@@ -94,7 +94,7 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, in AddEndpoint) (Sec
 }
 
 // Rotate gives an endpoint a new secret, and returns it. The previous secret signs too for OldSecretFor; an
-// older one ends. The error is ErrUnknown or as of audit.Change.Update.
+// older one ends. The error is ErrUnknown or as in audit.Change.Update.
 func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint) (Secret, error) {
 	e, err := ed.change(ctx, in, "rotate", by, func(e stored) (stored, bool) {
 		e.OldSecret, e.Secret = e.Secret, ed.NewSecret()
@@ -104,7 +104,7 @@ func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return Secret{e.Endpoint, e.Secret}, err
 }
 
-// Enable resumes the deliveries to an endpoint, and clears its failure. The error is as of Rotate.
+// Enable resumes the deliveries to an endpoint, and clears its failure. The error is as in Rotate.
 func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
@@ -115,7 +115,7 @@ func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint
 	return e.Endpoint, err
 }
 
-// Disable stops the deliveries to an endpoint. The error is as of Rotate.
+// Disable stops the deliveries to an endpoint. The error is as in Rotate.
 func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, "disable", by, func(e stored) (stored, bool) {
 		return e.disabled(ByHand, ed.now()), e.State != Disabled
@@ -125,7 +125,7 @@ func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoin
 
 const remove = "remove"
 
-// Remove deletes an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
+// Remove deletes an endpoint and its secrets, and returns it as it was. The error is as in Rotate.
 func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
 	e, err := ed.change(ctx, in, remove, by, func(e stored) (stored, bool) { return e, true })
 	return e.Endpoint, err
@@ -165,7 +165,7 @@ type Tested struct {
 	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
 	Delivered bool   `json:"delivered" show:"Delivered"`
-	// Status is that of the answer; 0: none. Reason is the code of a failure.
+	// Status is the answer's; 0: there was none. Reason is the code of a failure.
 	Status       int    `json:"status" show:"Status"`
 	Reason       string `json:"reason,omitempty" show:"Reason"`
 	Milliseconds int64  `json:"milliseconds" show:"Milliseconds"`

@@ -1,5 +1,5 @@
 // Package endpoints owns the addresses that third parties have registered for events: their secrets, filters
-// and state, and since when they fail. It does not know how a request is made, and shows a secret once.
+// and state, and since when they fail. It does not know how a request is made, and shows a secret only once.
 package endpoints
 
 import (
@@ -19,7 +19,7 @@ const Collection = "endpoints"
 // Kind is the audit's kind of subject for endpoints.
 const Kind = "endpoint"
 
-// State is whether events are delivered to an endpoint.
+// State says whether events are delivered to an endpoint.
 type State string
 
 // The states.
@@ -40,27 +40,27 @@ type Endpoint struct {
 	ID     string `json:"id" store:"endpoint_id,required" show:"Endpoint" link:"endpoints"`
 	Tenant string `json:"tenant" store:"tenant,required" show:"Tenant,less"`
 	URL    string `json:"url" store:"url,required" show:"Address"`
-	// Events are patterns of event types, of which one must match.
+	// Events are patterns of event types; one of them must match.
 	Events []string `json:"events" store:"events,required" show:"Events,less"`
 	State  State    `json:"state" store:"state,required" show:"State"`
 	Reason string   `json:"reason,omitempty" store:"reason,omitzero" show:"Reason"`
-	// FailingSince is the time of the first failure since the last success, and Failure its code.
+	// FailingSince is the time of the first failure since the last success; Failure is its code.
 	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero" show:"Failing since"`
 	Failure      string    `json:"failure,omitempty" store:"failure,omitzero" show:"Failure,detail"`
-	// OldSecretUntil is the time until which the secret before the last rotation signs too.
+	// OldSecretUntil is the time until which the previous secret also signs, after a rotation.
 	OldSecretUntil time.Time     `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
 	CreatedAt      time.Time     `json:"created_at" store:"created_at,required" show:"Registered,detail"`
 	ChangedAt      time.Time     `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
 	Version        store.Version `json:"version"`
 }
 
-// Allows reports whether it can be enabled or disabled.
+// Allows reports whether the endpoint can be enabled or disabled.
 func (e Endpoint) Allows(verb string) bool {
 	return verb != "disable" && verb != "enable" || verb == "disable" == (e.State == Enabled) ||
 		verb == "enable" && !e.FailingSince.IsZero()
 }
 
-// side is the endpoint in an audit entry, without the address, which may name a customer.
+// side returns the endpoint for an audit entry, without the address, which may name a customer.
 func (e Endpoint) side() map[string]any {
 	side := map[string]any{"state": string(e.State), "tenant": e.Tenant}
 	if e.Reason != "" {
@@ -80,8 +80,8 @@ type Address struct {
 
 // Poster makes the requests.
 type Poster interface {
-	// Post makes one signed request; status is that of the answer, or 0. The error is marked, as by
-	// retry.HTTPStatus, and does not count if no request was made.
+	// Post makes one signed request; status is the answer's, or 0. The error is marked, as by retry.HTTPStatus,
+	// and does not count if no request was made.
 	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
 	// Check reports whether requests may go to an address. The error wraps audit.ErrInvalid.
 	Check(ctx context.Context, address string) error
@@ -176,7 +176,7 @@ type AddEndpoint struct {
 
 var errBoth = console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
 
-// List returns a page of endpoints, the newest first; of failing ones, the last failed first.
+// List returns a page of endpoints, newest first; of failing ones, the last failed first.
 func (ed *Editor) List(ctx context.Context, _ audit.Author, q ListEndpoints) (console.List[Endpoint], error) {
 	newest := &store.Newest{Field: "created_at"}
 	query := store.Query{Collection: Collection, Newest: newest, After: q.After, Limit: q.Limit}

@@ -23,7 +23,7 @@ type Calendar struct {
 	store ledger.Reader
 	now   func() time.Time
 	known *cache.Cache[calendar]
-	last  calendar // the last that was read; only read uses it, which runs once at a time
+	last  calendar // the last one that was read; only read uses it, one call at a time
 }
 
 // calendar has the time from which each period is closed, by the id of its document.
@@ -50,7 +50,7 @@ func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, err
 	return closes && !c.now().Before(at), nil
 }
 
-// read reads the count of changes, and where it differs the list of closed periods.
+// read reads the count of changes and, if that differs, the list of closed periods.
 func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -62,7 +62,7 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	if changes == c.last.changes { // 0: no period was ever closed
 		return c.last, believedFor, nil
 	}
-	// The count was read first: a later change may be in the list, and is in the next count for certain.
+	// The count was read first: a later change may be in the list already, and is certainly in the next count.
 	closes := map[string]time.Time{}
 	query := store.Query{
 		Collection: PeriodsCollection, Equal: map[string]any{"closed": true}, Limit: store.MaxPage,

@@ -24,9 +24,9 @@ import (
 // Entry is an entry of the books as people see it.
 type Entry struct {
 	ledger.Entry
-	// Hash is the entry's leaf hash in hex: what its seal holds of it. An entry that cannot be read has none.
+	// Hash is the entry's leaf hash in hex, as its seal has it. An entry that cannot be read has none.
 	Hash string `json:"hash" show:"Hash,detail"`
-	// Changed: the entry was changed after it was sealed, or after it was posted where it has no seal.
+	// Changed: the entry was changed after it was sealed, or, without a seal, after it was posted.
 	Changed    bool   `json:"changed,omitempty"`
 	RevertedBy string `json:"reverted_by,omitempty" show:"Reverted by,detail" link:"journal/entries/{reverted_by}"`
 }
@@ -41,7 +41,7 @@ func ReadEntry(doc store.Document) Entry {
 	return Entry{Entry: entry, Hash: hex.EncodeToString(hash), Changed: err != nil}
 }
 
-// Alerts reports whether it was changed.
+// Alerts reports whether the entry was changed.
 func (e Entry) Alerts() bool { return e.Changed }
 
 // Notes says that the entry was changed, or is not sealed yet.
@@ -89,15 +89,15 @@ const (
 	maxMonths = 24
 )
 
-// books are the entries, which have no index by control account where no journal runs. There all are of
-// points, and most have lines of each such account, so that all entries of a month are read.
+// books are the entries. Without a journal they have no index by control account: all entries move points,
+// and most have lines of each control account, so that all entries of a month are read.
 type books struct {
 	store.Store
 	indexed bool
 }
 
-// listEntries returns a page of a tenant's entries, one month after the other; with an account, only those
-// with lines of it. Those of an account of points that is no control account are found in all months at once.
+// listEntries returns a page of a tenant's entries, one month after the other; with an account, only entries
+// with lines of it. For a points account that is no control account, it finds those of all months at once.
 func listEntries(
 	ctx context.Context, from books, in ListOfEntries, now string,
 ) ([]Entry, store.Cursor, error) {
@@ -245,7 +245,7 @@ type Months struct {
 	To     string `json:"-" query:"to" validate:"omitempty,month" help:"the last of several months"`
 }
 
-// span is the first and the last of the months; both are otherwise where the request has none.
+// span returns the first and the last month. If the request names no month, both are otherwise.
 func (m Months) span(otherwise string) (first, last string, err error) {
 	if (m.From == "") != (m.To == "") || m.From > m.To || m.From != "" && m.Period != "" {
 		return "", "", errSpan
@@ -274,7 +274,7 @@ type RevertEntry struct {
 	console.Change
 }
 
-// builtIn are the types of the accounts of points, which are in no chart.
+// builtIn has the types of the points accounts, which are in no chart.
 var builtIn = map[string]catalog.AccountType{
 	ledger.Control(string(ledger.UserPoints(""))):     catalog.Liability,
 	ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,

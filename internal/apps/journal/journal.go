@@ -38,7 +38,7 @@ const (
 // Deps is what the handlers work with.
 type Deps struct {
 	Catalog *catalog.Catalog
-	// Store is read where an event reverts another, and where the entry exists already.
+	// Store is read if an event reverts another, or if the entry exists already.
 	Store    store.Getter
 	Calendar *Calendar
 	Now      func() time.Time
@@ -215,7 +215,7 @@ type postedLine struct {
 	Credit   string `json:"credit,omitempty"`
 }
 
-// Lines are the lines that a rule makes of an event's body, without those of 0. They balance, since the
+// Lines returns the lines that a rule makes of an event's body, without lines of 0. They balance, because the
 // catalog has checked the rule. The error is terminal.
 func Lines(rule catalog.Rule, body contract.Body) (lines []ledger.Line, err error) {
 	for _, part := range rule.Lines {

@@ -22,14 +22,14 @@ type Origins struct {
 	Store   ledger.Reader
 }
 
-// makers are the handlers that make entries of a kind. Only people make the others.
+// makers has the handler that makes entries of each kind. Entries of other kinds are made only by people.
 var makers = map[ledger.Kind]string{
 	ledger.KindJournal: catalog.JournalPost, ledger.KindJournalReversal: catalog.JournalRevert,
 	ledger.KindCredit: "points.credit", ledger.KindReversal: "points.reverse",
 }
 
 // Vouched reports whether the record of the entry's event names the entry, or the audit names its author.
-// Records expire after weeks, so it is false of older entries. The error is that of reading.
+// Records expire after weeks, so it is false for older entries. The error is a read error.
 func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	maker, made := makers[e.Kind]
 	for _, q := range o.Catalog.Queues {
@@ -53,13 +53,13 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 }
 
 // Made counts the records of a tenant's events that were committed with the entries that they made. The error
-// is that of reading.
+// is a read error.
 func (o Origins) Made(ctx context.Context, tenant string, from, to time.Time) (all int64, err error) {
 	for shard := range int64(dedupe.Shards) {
 		n, err := store.Count(ctx, o.Store, store.Query{
 			Collection: dedupe.Collection, Equal: map[string]any{"tenant": tenant, "shard": shard},
 			Limit: math.MaxInt32,
-			// behind all ids
+			// after all ids
 			Due:   &store.Due{Field: "committed_at", Until: to},
 			After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"},
 		})

@@ -22,8 +22,8 @@ const PeriodsCollection = "periods"
 // Kind is the audit's kind of subject for periods.
 const Kind = "period"
 
-// Notice is how long after the request a period is closed: longer than an instance uses its calendar, and a
-// handler may take after that.
+// Notice is how long after the request a period is closed: longer than an instance uses its calendar, plus
+// the time that a handler may take after that.
 const Notice = 2 * time.Minute
 
 // The errors of people's changes. After any other error, the change may have been made.
@@ -33,7 +33,7 @@ var (
 	ErrBroken = errors.New("journal: stored document is not readable")
 )
 
-// State is whether a period takes entries.
+// State says whether a period takes entries.
 type State string
 
 // The states of a period.
@@ -57,7 +57,7 @@ type Period struct {
 	Since time.Time `json:"since,omitzero" store:"since,omitzero" show:"Since,detail"`
 	// Reopening is the request of one person, which waits for a second.
 	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero" show:"Reopening asked by,less"`
-	// Version is that of the document, which a change may require; 0: there is none.
+	// Version is the document's version, which a change may require; 0: there is no document.
 	Version store.Version `json:"version"`
 	Closed  bool          `json:"-" store:"closed,omitzero"`
 }
@@ -147,7 +147,7 @@ type Periods struct {
 }
 
 // Get returns a period. One that was never closed is open. The error wraps audit.ErrInvalid or ErrBroken, or
-// is that of reading.
+// is a read error.
 func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
 		return Period{}, err
@@ -160,7 +160,7 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 }
 
 // Close closes a period that is over, after Notice. A closed one stays closed, and a request to reopen it is
-// withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
+// withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as in audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -180,7 +180,7 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Cha
 }
 
 // Reopen opens a closed period again once two people have requested it; it stores the request of the first.
-// The error is as of Close, or one of audit.TwoPeople.
+// The error is as in Close, or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by,
 		func(before Period, now time.Time) (after Period, action string, err error) {
@@ -251,14 +251,14 @@ type Month struct {
 	Books seal.TrialBalance `json:"books" show:"*"`
 }
 
-// Alerts reports whether its books are broken.
+// Alerts reports whether the month's books are broken.
 func (m Month) Alerts() bool { return m.Books.Alerts() }
 
-// Notes says what its state means, and what its books say.
+// Notes says what the month's state means, and what its books say.
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
 // Months returns the months of a tenant that have sealed entries or were ever closed, and the current one,
-// the newest first. The error is as of Get, or that of reading the seals.
+// newest first. The error is as in Get, or of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	if !pii.ID.Valid(tenant) {
 		return nil, audit.ErrID

@@ -85,9 +85,9 @@ func (s *Statement) Join(before any) (page string) {
 	return s.Next
 }
 
-// statement reads a page of an account's entries. The opening balance of a control account is that of the
-// trial balance, on the first page; that of another account is the sum of its earlier entries, which are
-// listed with those of all months.
+// statement reads a page of an account's entries. The opening balance of a control account comes from the
+// trial balance, on the first page. The opening balance of another account is the sum of its earlier entries,
+// which are listed with the entries of all months.
 func statement(ctx context.Context, from books, in StatementOf, thisMonth string) (Statement, error) {
 	first, last, err := in.span(thisMonth)
 	if err != nil {

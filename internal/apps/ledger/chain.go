@@ -143,8 +143,8 @@ func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]st
 }
 
 // HeldBy returns a page of the chains whose rest a tenant's account holds, after the entry after; next is
-// zero on the last. Nothing is ever transferred to such an account, so all entries of a chain that it holds
-// are its own. The error wraps ErrBroken, or is that of the query.
+// zero on the last. Points are never transferred to such an account, so all entries of a chain that it holds
+// are its own. The error wraps ErrBroken, or is the query's.
 func HeldBy(
 	ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor,
 ) (chains []Chain, next store.Cursor, err error) {
@@ -158,7 +158,7 @@ func HeldBy(
 	documents := page.Documents
 	for len(documents) > 0 {
 		// Ids put the entries of one order together, in sequence.
-		order := strings.TrimRight(documents[0].Key.ID, "0123456789") // without the number in its chain
+		order := strings.TrimRight(documents[0].Key.ID, "0123456789") // the id without the number in its chain
 		n := slices.IndexFunc(documents, func(doc store.Document) bool {
 			return !strings.HasPrefix(doc.Key.ID, order)
 		})
@@ -230,7 +230,7 @@ func Transfer(
 // FieldCreated is the time of a chain's entry. The entries of an account are found by it, newest first.
 const FieldCreated = "created_at"
 
-// Change is the amount that the entry added to its account; negative where it was debited.
+// Change is the amount that the entry added to its account; negative if the account was debited.
 func (m Move) Change() int64 {
 	if m.Account == m.From {
 		return -m.Amount

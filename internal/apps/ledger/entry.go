@@ -28,7 +28,7 @@ const (
 const (
 	// FieldAccount is the account of a chain's entry whose document the entry changed.
 	FieldAccount = "account"
-	// FieldPostings lists the PostingKey of each control account that an entry has lines of.
+	// FieldPostings lists the PostingKey of each control account of which the entry has lines.
 	FieldPostings = "postings"
 	// FieldBook is the BookKey of the entry's tenant and period.
 	FieldBook = "book"
@@ -38,7 +38,7 @@ const (
 	FieldShard     = "shard"
 )
 
-// Shards is how many parts the entries are in; each takes some 500 a second.
+// Shards is the number of parts of the entries; each takes some 500 a second.
 const Shards = 8
 
 // MaxAmount is the largest amount of a line, in minor units. The database's increment saturates silently: an
@@ -55,7 +55,7 @@ var (
 	// ErrBroken: a stored document is no entry, or the stored entries are no chain, because another program has
 	// written to the books. Trying again does not help.
 	ErrBroken = errors.New("ledger: stored entries are broken")
-	// ErrIrreversible: the entry is a reversal, or one of a chain, which has rules of its own.
+	// ErrIrreversible: the entry is a reversal, or belongs to a chain, which has rules of its own.
 	ErrIrreversible = errors.New("ledger: entry cannot be reversed")
 )
 
@@ -68,7 +68,7 @@ const (
 	KindJournalReversal Kind = "journal_reversal" // the opposite of an entry of the journal
 )
 
-// Line is a debit or a credit of one account, 1 to MaxAmount minor units. The other of the two is 0.
+// Line is a debit or a credit of one account, 1 to MaxAmount minor units; the other side is 0.
 type Line struct {
 	Account  string `json:"account" store:"account,required" show:"Account" link:"accounts"`
 	Currency string `json:"currency" store:"currency,required" show:"Currency"`
@@ -90,11 +90,11 @@ type Entry struct {
 	ID     string `json:"id" show:"Entry,id" link:"journal/entries/{id}"`
 	Tenant string `json:"tenant" store:"tenant" show:"Tenant,detail"`
 	Kind   Kind   `json:"kind" store:"kind,required" show:"Kind"`
-	// EventID names the event that made the entry; of a transfer of points, the operation.
+	// EventID names the event that made the entry; for a transfer of points, the operation.
 	EventID   string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	EventType string `json:"event_type,omitempty" store:"event_type,omitzero,strict" show:"Type,less"`
 	Rule      string `json:"rule,omitempty" store:"rule,omitzero,strict" show:"Rule,detail"`
-	// Order is the order whose chain the entry belongs to; empty: it is a journal's.
+	// Order is the order whose chain the entry belongs to; empty: the entry is a journal's.
 	Order   string `json:"order,omitempty" show:"Order,detail" link:"search"`
 	Reverts string `json:"reverts,omitempty" store:"reverts,omitzero,strict" show:"Reverts,detail" link:"journal/entries/{reverts}"`
 	// Period is the month that the entry counts in, such as 2026-11; see PeriodOf.
@@ -103,27 +103,27 @@ type Entry struct {
 	PostedAt   time.Time `json:"posted_at" store:"posted_at" show:"Posted"`
 	// Lines are 2 to MaxLines, in the order in which they were posted.
 	Lines []Line `json:"lines" store:"lines,required" show:"Lines,brief"`
-	// CommittedAt is when the database took it. With the id it is the entry's position, which seals follow.
+	// CommittedAt is when the database committed it. With the id it is the entry's position, which seals follow.
 	CommittedAt time.Time `json:"committed_at,omitzero" show:"Committed,detail"`
-	// Seal is the number of the entry's seal, from 1, and Leaf its place in it. The seals know them, and not the
-	// entry: both are 0 in lists.
+	// Seal is the number of the entry's seal, from 1, and Leaf its place in it. Both are read from the seals,
+	// not from the entry, and are 0 in lists.
 	Seal int64 `json:"seal,omitzero" show:"Seal,detail"`
 	Leaf int64 `json:"leaf,omitzero" show:"Position in the seal,detail"`
 
-	// Document is what it was read from.
+	// Document is the document that the entry was read from.
 	Document store.Document `json:"-"`
 }
 
 // EntryID is the id of the entry that an event makes in a tenant's journal.
 func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 
-// shortest is the length of the shortest prefix: longer than the hash at its beginning, since an event's id
-// may look like one.
+// shortest is the length of the shortest prefix. It is longer than the hash at the beginning of an id,
+// because an event's id may look like such a hash.
 const shortest = 12
 
 // Find returns the document of the entry that a person names: by the id of its event, by its own id, or by a
-// unique prefix of that. No event's id has a tilde. The error is absent where there is no such entry, or is
-// as of store.Named.
+// unique prefix of that. No event's id has a tilde. The error is absent if there is no such entry, or is as
+// of store.Named.
 func Find(
 	ctx context.Context, from Reader, tenant, named string, absent error,
 ) (doc store.Document, err error) {
@@ -147,7 +147,7 @@ func ReversalID(entry string) string { return entry + "~reversal" }
 // Key is the key of the document with an id.
 func Key(id string) store.Key { return store.Key{Collection: Entries, ID: id} }
 
-// PeriodOf is the period that a moment is in: the month, in UTC, such as 2026-11.
+// PeriodOf returns the period that a moment is in: the month, in UTC, such as 2026-11.
 func PeriodOf(at time.Time) string { return at.UTC().Format("2006-01") }
 
 // IsPeriod reports whether the text names a period.
@@ -156,16 +156,16 @@ func IsPeriod(text string) bool {
 	return err == nil && at.Year() > 0
 }
 
-// BookKey is what FieldBook holds in the entries of a tenant and a period.
+// BookKey is the value of FieldBook in the entries of a tenant and a period.
 func BookKey(tenant, period string) string { return store.Path(tenant, period) }
 
-// PostingKey is what FieldPostings holds of a control account.
+// PostingKey is the value in FieldPostings for a control account.
 func PostingKey(tenant, period, control string) string {
 	return BookKey(tenant, period) + "~" + control
 }
 
-// Control is the control account of which totals are kept: of points the account of their kind, such as
-// points:user, so that totals do not grow with the number of users; else the account itself.
+// Control returns the control account that has an account's totals: for points the account of their kind,
+// such as points:user, so that totals do not grow with the number of users; else the account itself.
 func Control(account string) string {
 	if rest, points := strings.CutPrefix(account, pointsPrefix); points {
 		if kind, _, ok := strings.Cut(rest, ":"); ok {
@@ -195,8 +195,8 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index are the fields by which entries are searched: the book, each control account once, and the shard with
-// the time. Only they, and account with created_at, should have an index in the database: other values rise.
+// index has the fields by which entries are searched: the book, each control account once, and the shard with
+// the time. Only they, and account with created_at, should have an index in the database: others rise.
 type index struct {
 	Tenant   string   `store:"tenant"`
 	Period   string   `store:"period"`

@@ -35,8 +35,8 @@ var exact = json.WithMarshalers(json.JoinMarshalers(
 	}),
 ))
 
-// Canonical returns the bytes that a seal hashes of an entry: RFC 8785 JSON of its id and of all stored
-// fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such
+// Canonical returns the bytes of an entry that a seal hashes: RFC 8785 JSON of its id and of all stored
+// fields, with times in UTC with six digits of a second. The error wraps ErrBroken if the fields have no such
 // form.
 func (e Entry) Canonical() ([]byte, error) {
 	fields := maps.Clone(e.Document.Fields)
@@ -54,7 +54,7 @@ func (e Entry) Canonical() ([]byte, error) {
 	return text, nil
 }
 
-// LeafHash returns RFC 6962's hash of a leaf, with SHA-256, over the bytes of Canonical, whose error it has.
+// LeafHash returns RFC 6962's hash of a leaf, with SHA-256, over the bytes of Canonical; the error is its.
 func (e Entry) LeafHash() ([]byte, error) {
 	canonical, err := e.Canonical()
 	if err != nil {
@@ -63,8 +63,8 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken; the entry has
-// what could be read nevertheless.
+// Read reads the document of an entry, of a journal or of a chain. The error wraps ErrBroken; the entry still
+// has what could be read.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {
@@ -115,8 +115,8 @@ func read(doc store.Document) (Entry, error) {
 	return e, err
 }
 
-// Position is the place of an entry in the order in which entries are sealed: by the time of its commit, and
-// by its id.
+// Position is the place of an entry in the order in which entries are sealed: by the time of the commit, then
+// by the id.
 func Position(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[FieldCommitted].(time.Time)
 	return store.Cursor{At: at, ID: doc.Key.ID}

@@ -56,7 +56,7 @@ type Move struct {
 	// Seq is its number in the chain: 0 for the credit, then 1, 2, ...
 	Seq  int  `json:"seq" store:"seq,required"`
 	Kind Kind `json:"kind" store:"kind,required" show:"What"`
-	// EventID names the event that made the entry; of a transfer, the operation.
+	// EventID names the event that made the entry; for a transfer, the operation.
 	EventID string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	// Refund is the id of the refund that a reversal is for; empty: the event gives none.
 	Refund string  `json:"refund_id,omitempty" store:"refund_id,omitzero,strict"`
@@ -159,7 +159,7 @@ func readMove(doc store.Document) (Move, error) {
 	return m, nil
 }
 
-// ChainPrefix begins the ids of all entries of a tenant's order, and no id of another's or of a journal.
+// ChainPrefix begins the ids of all entries of a tenant's order, and the id of no other entry.
 func ChainPrefix(tenant, order string) string { return store.ID(tenant, "points", order) + "~" }
 
 // Holding is one holder's account of points.
@@ -172,7 +172,7 @@ type Holding struct {
 	Currency string `json:"currency" store:"currency"`
 	// AsOf is the time of the balance; zero: now.
 	AsOf time.Time `json:"as_of,omitzero" show:"Before"`
-	// Entries are those before AsOf, the newest first.
+	// Entries has the entries before AsOf, newest first.
 	Entries []Moved `json:"entries" show:"Entries"`
 	More    bool    `json:"more"`
 	console.Continued
@@ -197,8 +197,8 @@ type Held struct {
 // Moved is an entry on an account of points.
 type Moved struct {
 	Move
-	// Moved is the amount that it added to the account, and Balance that of the account after it; nil on all but
-	// the first page.
+	// Moved is the amount that the entry added to the account. Balance is the account's balance after it; nil on
+	// all but the first page.
 	Moved   int64  `json:"moved" show:"Moved" in:"currency"`
 	Balance *int64 `json:"balance,omitempty" show:"Balance then" in:"currency"`
 }
@@ -211,7 +211,7 @@ type HoldingOf struct {
 	console.Page
 }
 
-// before is the requested time: the end of the day where it is a day, and zero for now.
+// before returns the requested time: for a day, its end; zero: now.
 func (h HoldingOf) before() (time.Time, error) {
 	if h.AsOf == "" {
 		return time.Time{}, nil
@@ -263,12 +263,12 @@ func Operations(from store.Store) []console.Operation {
 	})}
 }
 
-// Failures are the answers where an entry cannot be read.
+// Failures are the answers if an entry cannot be read.
 var Failures = []console.Refusal{
 	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks},
 }
 
-// ChangedBooks is the detail of an answer where somebody has changed the books.
+// ChangedBooks is the detail of an answer if somebody has changed the books.
 const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was " +
 	"posted, and cannot be read; " +
 	"billhook ledger verify names it."
@@ -313,7 +313,7 @@ func (h HoldingOf) moves(ctx context.Context, from Reader, found *Holding) error
 	return nil
 }
 
-// balanceTries is how often a balance of the past is computed that changes meanwhile.
+// balanceTries is how often a past balance is computed if the account changes meanwhile.
 const balanceTries = 3
 
 // balance reads the account without its entries; for a time in the past it subtracts the later entries.

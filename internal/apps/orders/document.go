@@ -36,7 +36,7 @@ type Order struct {
 	// Total is its price, as its sender says.
 	Total     int64  `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
 	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero" show:"Payment,detail"`
-	// PaymentDue is when it is cancelled without a result of its payment.
+	// PaymentDue is when the order is cancelled unless its payment has a result.
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero" show:"Payment due"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at" show:"Created"`
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
@@ -50,7 +50,7 @@ type Order struct {
 type Standing struct {
 	OrderID string `json:"order_id" store:"order_id,required"`
 	State   State  `json:"state" store:"state,required"`
-	// Reason is why it is cancelled, such as out_of_stock, and ShortOf the product that was out of stock.
+	// Reason is why it is cancelled, such as out_of_stock; ShortOf is the product that was out of stock.
 	Reason     string    `json:"reason,omitempty" store:"reason"`
 	ShortOf    string    `json:"short_of,omitempty" store:"short_of"`
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due"`
@@ -199,12 +199,12 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 }
 
 // Set sets how many pieces of a tenant's product are available. Reserved and sold ones do not change. The
-// error is ErrBroken, or as of audit.Change.Update.
+// error is ErrBroken, or as in audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
 
-// Add adds available pieces of a product. The error is as of Set.
+// Add adds available pieces of a product. The error is as in Set.
 func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "add", in.By(by), func(s Stock) int64 { return s.Available + *in.Pieces })
 }

@@ -133,7 +133,7 @@ var (
 	}
 )
 
-// answerTo finds the answer to an event in a state; ok is false where there is a transition.
+// answerTo finds the answer to an event in a state; ok is false if there is a transition.
 func answerTo(at State, on string) (a answer, ok bool) {
 	for _, a := range answers {
 		if slices.Contains(a.at, at) && slices.Contains(a.on, on) {

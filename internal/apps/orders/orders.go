@@ -100,7 +100,7 @@ type Sold struct {
 	SoldAt     time.Time `json:"sold_at"`
 }
 
-// create reserves all pieces of an order, and starts the wait for its payment. Where pieces are missing, it
+// create reserves all pieces of an order, and starts the wait for its payment. If pieces are missing, it
 // reserves none and cancels the order. A first try does not read the order: the store refuses a second one.
 func (h handlers) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
@@ -160,7 +160,7 @@ func (h handlers) confirm(o *Order, body about) error {
 	return nil
 }
 
-// timeOut returns an error for a timeout before the payment is due, which is tried again then.
+// timeOut returns an error if a timeout comes before the payment is due: it is tried again then.
 func (h handlers) timeOut(o *Order, _ about) error {
 	if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
 		return retry.Early("not_due", early, nil)
@@ -246,7 +246,7 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 	return effect, nil
 }
 
-// emissions are the messages about an order's new state: to its user, and about a confirmed one also to the
+// emissions returns the messages about an order's new state: to its user, and if it is confirmed also to the
 // others, to its seller and to the indexes of its products. Their order decides their ids. With at most 100
 // products, their stock and two writes for each message, an order stays within store.MaxWrites.
 func (h handlers) emissions(event handler.Event, what string, o Order) (all []handler.Emission) {
@@ -285,7 +285,7 @@ func message(of handler.Event, eventType string, data any) contract.Body {
 	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: of.CorrelationID, Data: data})
 }
 
-// results are those of orders that are not cancelled, and cancelled those of others by their reason.
+// results has the results of orders that are not cancelled, by state; cancelled has the others, by reason.
 var (
 	results = map[State]string{
 		PaymentInitiated: initiated, OrderConfirmed: confirmed, OrderShipped: delivering,

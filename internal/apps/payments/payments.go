@@ -19,13 +19,13 @@ import (
 // MaxAnswer is the largest answer of the gateway that is read, in bytes.
 const MaxAnswer = 16 << 10
 
-// Gateway is one of the gateway's services. Each executes one order for each key, the CalleeKey of an event,
-// gives the same answer to a repetition, and never executes an order that it has declined.
+// Gateway is one of the gateway's services. It executes one order for each key, the CalleeKey of an event. It
+// repeats its answer to a repeated order, and never executes an order that it has declined.
 type Gateway interface {
 	// Do sends an order, a JSON object, under a key. After an error marked retry.Permanent the order is not
 	// executed, now or later; after any other the outcome is unknown.
 	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
-	// Reconcile requests the outcome of the order of a key. answer is that of Do, if the order is known.
+	// Reconcile requests the outcome of the order with a key. If the order is known, answer is Do's.
 	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
 	// Request returns the request that Do would make.
 	Request(key string, order []byte) handler.Call
@@ -54,7 +54,7 @@ func (s said) about(ordered contract.Payload) bool {
 }
 
 // read reads the gateway's answer to an order. After an error money may have moved: the next attempt
-// reconciles. The error has no value of the answer.
+// reconciles. The error repeats nothing of the answer.
 func read(answer []byte, ordered contract.Payload) (said, error) {
 	var s said
 	switch err := json.Unmarshal(answer, &s); {
@@ -95,10 +95,10 @@ type (
 	reconciled = handler.Reconciled
 )
 
-// Initiate is the handler of initial payments, renewals, upgrades and downgrades.
+// Initiate returns the handler of initial payments, renewals, upgrades and downgrades.
 func (p Payments) Initiate() handler.Leased { return p.leased(false) }
 
-// Trial is the handler of the payment that verifies a trial's card, and is refunded.
+// Trial returns the handler of the payment that verifies a trial's card, and is refunded.
 func (p Payments) Trial() handler.Leased { return p.leased(true) }
 
 func (p Payments) leased(refunded bool) handler.Leased {
@@ -118,7 +118,7 @@ func (p Payments) leased(refunded bool) handler.Leased {
 		return effect, nil
 	}
 	order := func(event handler.Event, body envelope) ([]byte, error) {
-		// Without it, the update could not be delivered after money has moved.
+		// Without it, the update could not be delivered once money has moved.
 		if body.Payload.SubscriptionID == "" {
 			return nil, retry.Permanent("subscription_id_missing", nil)
 		}
@@ -177,7 +177,7 @@ func updateOf(event handler.Event, body envelope, s said) envelope {
 	return update
 }
 
-// refund is the full refund of a trial's payment, under a key of its own: billing-queues, section 7.1.
+// refund returns the full refund of a trial's payment, under its own key: billing-queues, section 7.1.
 func (p Payments) refund(event handler.Event, update envelope) handler.Emission {
 	paid := update.Payload
 	return emission(p.Refunds, &contract.Envelope{

@@ -39,12 +39,12 @@ type Refund struct {
 	PaymentID      string `json:"payment_id" store:"payment_id,required" show:"Payment" link:"refunds"`
 	Tenant         string `json:"tenant" store:"tenant,required"`
 	SubscriptionID string `json:"subscription_id,omitempty" store:"subscription_id"`
-	// Amount is a decimal string, such as 9.99, of Currency. Without both the whole payment is refunded.
+	// Amount is a decimal string, such as 9.99, in Currency. If both are empty, the whole payment is refunded.
 	Amount   string `json:"amount,omitempty" store:"amount" show:"Amount"`
 	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
 	State    State  `json:"state" store:"state,required" show:"State"`
 	Reason   string `json:"reason,omitempty" store:"reason" show:"Reason"`
-	// Queue and EventID are of the last message that requested the refund.
+	// Queue and EventID name the last message that requested the refund.
 	Queue      string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
 	EventID    string    `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required" show:"Since"`
@@ -158,9 +158,9 @@ type order struct {
 	Currency       string `json:"currency,omitempty"`
 }
 
-// Leased is the handler of refunds. A second request for a refunded payment ends with AlreadyRefunded if it
-// is for the same amount, else as a dead letter. While the payment's refund for another message is under way,
-// it waits.
+// Leased returns the handler of refunds. A second request for a refunded payment ends with AlreadyRefunded if
+// it is for the same amount, else as a dead letter. While the payment's refund for another message is under
+// way, it waits.
 func (r Refunds) Leased() handler.Leased {
 	return handler.Leased{
 		Plan: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Plan, error) {
@@ -210,7 +210,7 @@ func (a attempt) text() []byte {
 	return text
 }
 
-// begin reads the refund; result is not empty where nothing is left to do.
+// begin reads the refund; result is not empty if nothing is left to do.
 func (r Refunds) begin(
 	ctx context.Context, event handler.Event, body envelope,
 ) (a attempt, there Refund, result string, err error) {
@@ -228,7 +228,7 @@ func (r Refunds) begin(
 	return a, there, result, err
 }
 
-// found reads the document of a payment's refund; without one the state is empty.
+// found reads the document of a payment's refund; without a document the state is empty.
 func found(doc store.Document) (there Refund, err error) {
 	if doc.Version == 0 {
 		return there, nil
@@ -243,7 +243,7 @@ func (a attempt) key() store.Key { return refundKey(a.event.Tenant, a.order.Paym
 
 func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
 
-// outcome is a result or an error where nothing is left to do for the message.
+// outcome returns a result or an error if nothing is left to do for the message.
 func (a attempt) outcome(there Refund) (result string, err error) {
 	own, same := there.of(a.event), there.Amount == a.order.Amount && there.Currency == a.order.Currency
 	switch {
@@ -259,8 +259,8 @@ func (a attempt) outcome(there Refund) (result string, err error) {
 	return "", nil
 }
 
-// reserving are the writes that reserve the refund; none where this message has reserved it already. Only one
-// of two messages about a payment gets the reservation.
+// reserving returns the writes that reserve the refund; none if this message has reserved it already. Only
+// one of two messages about a payment gets the reservation.
 func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	switch {
 	case there.State == UnderWay && there.of(a.event):

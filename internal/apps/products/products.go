@@ -51,11 +51,11 @@ const (
 type Product struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	ID     string `json:"id" store:"product_id,required" show:"Product" link:"products"`
-	// Points are those of one piece; of a retired product, those that it had.
+	// Points are the points of one piece; of a retired product, those that it had.
 	Points int64  `json:"points" store:"points" show:"Points"`
 	State  State  `json:"state" store:"state" show:"State"`
 	Origin string `json:"origin" show:"From"`
-	// Since is the time of its last change; zero where it comes from the catalog.
+	// Since is the time of its last change; zero if it comes from the catalog.
 	Since   time.Time     `json:"since,omitzero" store:"since" show:"Since"`
 	Version store.Version `json:"version"` // which a change may require; 0: there is no document
 }
@@ -83,7 +83,7 @@ func Read(doc store.Document) (Product, error) {
 	return p, nil
 }
 
-// declared are the catalog's products, which all tenants have at first.
+// declared has the catalog's products, which all tenants have at first.
 type declared = map[string]catalog.Product
 
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or the store's.
@@ -98,7 +98,7 @@ func look(ctx context.Context, from store.Getter, start declared, tenant, id str
 	return current(doc, start, tenant, id)
 }
 
-// current is a product by its document, else by the catalog.
+// current returns a product by its document, else by the catalog.
 func current(doc store.Document, start declared, tenant, id string) (Product, error) {
 	if doc.Version != 0 {
 		return Read(doc)
@@ -166,13 +166,13 @@ func (ed *Editor) List(
 	return page, next, nil
 }
 
-// Set adds a product, or changes its points. The error is as of audit.Change.Update.
+// Set adds a product, or changes its points. The error is as in audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
 	set := func(Product) (int64, State, error) { return in.Points, Active, nil }
 	return ed.change(ctx, in.ProductOf, "set", in.By(by), set)
 }
 
-// Retire makes a product unknown. The error is as of Set, or ErrUnknown.
+// Retire makes a product unknown. The error is as in Set, or ErrUnknown.
 func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
 	return ed.change(ctx, in.ProductOf, "retire", in.By(by), func(before Product) (int64, State, error) {
 		if before.State == "" {
@@ -213,14 +213,14 @@ func (ed *Editor) change(
 }
 
 const (
-	// RememberedFor is how long a value is cached, so that another process notices a change that late.
+	// RememberedFor is how long a value is cached, and so how late another process may notice a change.
 	RememberedFor = 30 * time.Second
 	maxRemembered = 10_000
 	readTime      = 5 * time.Second // bounds one read, which callers share
 )
 
-// Reader reads the points of products, and caches those of known ones. It uses no expired value, even if the
-// store does not answer. It is safe for concurrent use.
+// Reader reads the points of products, and caches the points of known ones. It uses no expired value, even if
+// the store does not answer. It is safe for concurrent use.
 type Reader struct {
 	store store.Getter
 	start declared

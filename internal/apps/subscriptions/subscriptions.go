@@ -91,7 +91,7 @@ func (e Event) subscription() Subscription {
 }
 
 // List returns a page of a tenant's subscriptions, unordered. It reads their events, so that a page of
-// subscriptions with many events is short. The error is as of History.
+// subscriptions with many events is short. The error is as in History.
 func List(
 	ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int,
 ) (page []Subscription, next store.Cursor, err error) {
@@ -152,7 +152,7 @@ type SubscriptionOf struct {
 // Known is a subscription with its events.
 type Known struct {
 	Subscription
-	// Events are all of its events, the newest first; where there are More than 100, some of them.
+	// Events has all of its events, newest first; if there are More than 100, some of them.
 	Events []Event `json:"events" show:"Events"`
 	More   bool    `json:"more"`
 }

@@ -40,11 +40,11 @@ type Warning struct {
 type Tracker struct {
 	Store    store.Store
 	Limits   catalog.Usage
-	Warnings catalog.Queue // the queue of the warnings; without one no warnings are emitted
+	Warnings catalog.Queue // the queue of the warnings; zero: no warnings are emitted
 	Now      func() time.Time
 }
 
-// Register adds the handler, which emits to the queue that the catalog lists for it, if that runs.
+// Register adds the handler, which emits to the queue that the catalog lists for it, if that queue runs.
 func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func() time.Time) {
 	warnings, _ := c.EmitsTo(Handler)
 	tracker := Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}

@@ -34,7 +34,7 @@ type Total struct {
 	// Used is the sum of the entries, and Entries their number. Corrections may make it negative.
 	Used    int64 `json:"used" store:"used,required" show:"Used"`
 	Entries int64 `json:"entries" store:"entries,required" show:"Entries,less" link:"usage/{subscription}/entries?period={period}&meter={meter}"`
-	// Plan and Quota are those of the last entry. A Quota of 0 is none.
+	// Plan and Quota are the last entry's. A Quota of 0 is none.
 	Plan  string `json:"plan,omitempty" store:"plan,omitzero" show:"Plan,detail"`
 	Quota int64  `json:"quota,omitzero" store:"quota,omitzero" show:"Quota,less"`
 	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
@@ -69,8 +69,8 @@ func Key(tenant, subscription, period, meter string) store.Key {
 	return store.Key{Collection: Collection, ID: id}
 }
 
-// EntryKey is the key of an event's entry, without the period, so that a repeated event does not count in
-// another.
+// EntryKey is the key of an event's entry. It leaves out the period, so that a repeated event cannot count in
+// another one.
 func EntryKey(tenant, subscription, eventID string) store.Key {
 	id := subscriptionPrefix(tenant, subscription) + store.Path(eventID)
 	return store.Key{Collection: EntriesCollection, ID: id}
@@ -113,7 +113,7 @@ func decoded[T any](doc store.Document) (one T, err error) {
 // PeriodsCollection has an immutable document for each event with a billing period.
 const PeriodsCollection = "subscriptionPeriods"
 
-// The formats of periods' ids: of a calendar month, and of one that begins at any time.
+// The formats of the ids of periods: of a calendar month, and of a period that begins at any time.
 const (
 	monthForm  = "2006-01"
 	momentForm = "20060102T150405Z"
@@ -168,7 +168,7 @@ func PeriodWrite(e subscriptions.Event) (write store.Write, ok bool) {
 // storable reports whether a document and a period's id can hold a time.
 func storable(at time.Time) bool { return at.Year() >= 1 && at.Year() <= 9999 }
 
-// latestFirst is a part of an id that sorts the latest time first.
+// latestFirst returns a part of an id that sorts the latest time first.
 func latestFirst(at time.Time) string {
 	const secondsBefore1970, last = 62_135_596_800, 999_999_999_999_999_999
 	micros := (at.Unix()+secondsBefore1970)*1_000_000 + int64(at.Nanosecond())/1000
@@ -191,8 +191,8 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, id string, at tim
 		last.ID, last.settles = last.Start.Format(momentForm), last.End
 		return last, nil
 	}
-	// The next period is expected to last as long as the last, so that it ends that long after the time at the
-	// latest.
+	// The next period is expected to last as long as the last one, so it ends that long after the given time at
+	// the latest.
 	next := Period{ID: last.End.Format(momentForm), Start: last.End, Plan: last.Plan}
 	next.settles = at.Add(last.End.Sub(last.Start))
 	return next, nil

@@ -38,7 +38,7 @@ func Effect(
 	}
 }
 
-// deadLetters are those of an attempt's event.
+// deadLetters are the dead letters of an attempt's event.
 type deadLetters struct {
 	*attempt
 }
@@ -57,7 +57,7 @@ func (l deadLetters) Close(ids []string) []store.Write {
 
 func deadKey(id string) store.Key { return store.Key{Collection: "dead", ID: id} }
 
-// reject has an effect fail permanently.
+// reject makes an effect fail permanently.
 func (w *world) reject(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
@@ -99,7 +99,7 @@ func (w *world) broken(t *rapid.T) {
 	}
 }
 
-// conflict dead-letters a payload under the id of another, with a record of its own.
+// conflict dead-letters a payload under the id of another payload, with a record of its own.
 func (w *world) conflict(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)

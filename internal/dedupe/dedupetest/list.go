@@ -74,13 +74,13 @@ func writeListed(t *testing.T, db store.Store, records int) {
 	require.NoError(t, group.Wait())
 }
 
-// full is how many records four full pages have, and some any number but 0.
+// full is how many records four full pages have; some means any number but 0.
 const (
 	full = dedupe.MaxListed + 1 + 50 + 7
 	some = -1
 )
 
-// listing is a request for records of which there is one in every so many, and how many four pages list.
+// listing is a request that one in every so many records matches; want is how many records four pages list.
 type listing struct {
 	of          dedupe.Listing
 	every, want int
@@ -107,8 +107,8 @@ func listings(records int, newest time.Time) map[string]listing {
 	}
 }
 
-// RunList writes so many records, lists them, and counts the documents that the database reads for each page,
-// which do not depend on the number of records. open returns an empty store.
+// RunList writes so many records, lists them, and counts the documents that the database reads for each page:
+// they must not depend on the number of records. open returns an empty store.
 func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 	t.Helper()
 	db := &storetest.Counter{Store: patient(open(t))}
@@ -147,7 +147,7 @@ func (l listing) read(t *testing.T, name string, db *storetest.Counter) map[stri
 		}
 		if l.every > 0 && !last.IsZero() {
 			require.Len(t, page, of.Limit, name)
-			// The records of a page are as close in time as the matching ones are.
+			// The records of a page are as close in time as the matching records are.
 			span := page[0].CreatedAt.Sub(page[len(page)-1].CreatedAt)
 			require.LessOrEqual(t, span, time.Duration(len(page)*l.every/10+1)*time.Millisecond, name)
 		}

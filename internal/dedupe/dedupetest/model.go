@@ -57,19 +57,19 @@ type event struct {
 	// log has the attempts of all its replays and corrections.
 	log     []dedupe.Attempt
 	expires time.Time
-	// due is the time of the next attempt after a failed one, and kept the ticket of the copy that waits for it.
+	// due is the time of the next attempt after a failed one; kept is the ticket of the copy that waits for it.
 	due  time.Time
 	kept string
 	// accept: another payload may replace a dead-lettered one.
 	accept bool
 	// corrected are the replaced payloads.
 	corrected []string
-	// replays is the record's count, and dead the newest dead letter of its payload. again: the payload had a
+	// replays is the record's count; dead is the newest dead letter of its payload. again: the payload had a
 	// dead letter before its last attempt.
 	replays int64
 	dead    string
 	again   bool
-	// open and closed are the dead letters that are not, or are, superseded.
+	// open has the dead letters that are not superseded; closed has those that are.
 	open, closed []string
 	// conflicts has the expiry of the record of each payload that was dead-lettered as a conflict.
 	conflicts map[string]time.Time
@@ -85,7 +85,7 @@ type attempt struct {
 	event   *event
 	payload string
 	replays int64
-	// dead is the id of its dead letter, and ticket that of the delivered copy.
+	// dead is the id of its dead letter; ticket is the ticket of the delivered copy.
 	dead, ticket string
 	run          *dedupe.Run
 }
@@ -199,7 +199,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	return a
 }
 
-// hash is that of a payload; a message that broke the contract has none.
+// hash returns the hash of a payload; a message that broke the contract has none.
 func hash(payload string) string {
 	if payload == "" {
 		return ""
@@ -223,7 +223,7 @@ func (w *world) expire(e *event) {
 	}
 }
 
-// takes applies to an event that an attempt has written its record, with one line in the log.
+// takes updates an event after an attempt has written its record, with one line in the log.
 func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {
@@ -247,14 +247,14 @@ func (w *world) takes(e *event, a *attempt) {
 	e.log = e.log[max(0, len(e.log)-dedupe.MaxLog):]
 }
 
-// logs applies the end of an attempt to its line of the log.
+// logs updates the line of an attempt in the log after its end.
 func (w *world) logs(a *attempt, outcome retry.Outcome, reason string) {
 	own := &a.event.log[len(a.event.log)-1]
 	own.Ended, own.Outcome, own.Reason = w.now, outcome, reason
 }
 
-// ends applies the end of an attempt to the dead letters: the others under the id are closed, except those of
-// the same payload where that is dead-lettered again.
+// ends updates the dead letters after the end of an attempt: the others under the id are closed, except those
+// of the same payload if it is dead-lettered again.
 func (e *event) ends(a *attempt, status dedupe.Status) {
 	if status == dedupe.DeadLettered && e.again {
 		if e.open = slices.DeleteFunc(e.open, func(id string) bool { return id == a.dead }); len(e.open) == most {
@@ -284,7 +284,7 @@ func (w *world) draw(t *rapid.T) fault {
 	return w.next
 }
 
-// expects returns what an attempt must find of its event, and whether it must not handle the event.
+// expects returns what an attempt must find about its event, and whether it must not handle the event.
 func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 	expired := e.status != "" && !w.now.Before(e.expires)
 	switch {

@@ -53,8 +53,8 @@ func (w *world) take(t *rapid.T) *attempt {
 	return a
 }
 
-// concludes ends a leased attempt and reports whether it still had the lease. It writes nothing if it had
-// not.
+// concludes ends a leased attempt and reports whether it still had the lease. Without the lease it writes
+// nothing.
 func (w *world) concludes(t *rapid.T, a *attempt, ending dedupe.Ending, want dedupe.Seen) bool {
 	seen, err := a.run.Conclude(context.Background(), ending)
 	w.next = none

@@ -23,9 +23,9 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// Composer changes old messages into the webhook service's.
+// Composer turns old messages into messages for the webhook service.
 type Composer struct {
-	Type    string            // of messages without one; empty: their queue must have exactly one type
+	Type    string            // of messages without a type; empty: their queue must have exactly one type
 	Members map[string]string // new names of the content's members; a member with an empty name is left out
 }
 
@@ -88,7 +88,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	return made, nil
 }
 
-// TypeOf is the event type that a message would be sent as, or the code of why it cannot be sent.
+// TypeOf returns the event type that a message would be sent as, or the code of why it cannot be sent.
 func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
 	made, why := c.compose(known, m, time.Time{})
 	if why != nil {
@@ -164,7 +164,7 @@ func (c Composer) rename(body object, content string) *Result {
 	return nil
 }
 
-// onlyType is the event type of a queue that has exactly one; empty for others.
+// onlyType returns the event type of a queue that has exactly one; empty for others.
 func onlyType(q catalog.Queue) string {
 	for name := range q.Handlers {
 		if len(q.Handlers) == 1 && !strings.ContainsAny(name, "*#") {
@@ -174,7 +174,7 @@ func onlyType(q catalog.Queue) string {
 	return ""
 }
 
-// textOf is a JSON string as an id; empty for any other form, so that no report repeats it.
+// textOf returns a JSON string that is an id; empty for anything else, so that no report repeats it.
 func textOf(value jsontext.Value) string {
 	text, err := jsontext.AppendUnquote(nil, value)
 	if err != nil || !pii.ID.Valid(string(text)) {
@@ -219,7 +219,7 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 type Answer struct {
 	Result
 	Results []Result `json:"results"`
-	Unread  bool     `json:"-"` // it is not JSON, such as that of a proxy, and only the status is known
+	Unread  bool     `json:"-"` // it is not JSON, such as a proxy's answer: only the status is known
 }
 
 // Post posts a signed body. id is optional.

@@ -22,7 +22,7 @@ type Part string
 
 // The parts.
 const (
-	Waiting Part = "waiting" // messages on which nobody works
+	Waiting Part = "waiting" // messages that no worker has taken
 	Claimed Part = "claimed" // messages that a worker took and never finished
 	Delayed Part = "delayed" // messages that wait for their time
 	Failed  Part = "failed"  // messages that have used up their attempts; they are sent with all of them again
@@ -30,7 +30,7 @@ const (
 
 // Message is an old message.
 type Message struct {
-	// Source is the list, queue or table that has the message, and Handle how it finds it again.
+	// Source is the list, queue or table that has the message; Handle identifies it there.
 	Source, Handle string
 	tag            uint64 // the handle in AMQP
 	row            int64  // the handle in Postgres
@@ -38,9 +38,9 @@ type Message struct {
 	Part           Part
 	Body           []byte
 	Content        bool   // the body is only the content, such as a payload
-	ID, Type       string // of a body that has none; an ID is the same in every run
+	ID, Type       string // for a body without them; an ID is the same in every run
 	Attempts       int
-	MaxAttempts    int       // 0: that of its queue
+	MaxAttempts    int       // 0: its queue's
 	Due            time.Time // when it is to be handled; zero: at once
 	Created        time.Time // zero: not known
 	Odd            string    // why it cannot be moved, such as an infinite time; empty: it can
@@ -59,7 +59,7 @@ type Place struct {
 type Source interface {
 	// Look counts the messages, and returns up to sample of those that would be moved. It changes nothing.
 	Look(ctx context.Context, sample int) ([]Place, []Message, error)
-	// Take claims up to limit messages, those of an earlier run first; none: nothing is left.
+	// Take claims up to limit messages, first those of an earlier run; empty: no message is left.
 	Take(ctx context.Context, limit int) ([]Message, error)
 	// Settle removes the accepted messages, and keeps the refused ones. Others stay claimed.
 	Settle(ctx context.Context, accepted, refused []Message) error
@@ -67,7 +67,7 @@ type Source interface {
 	Release(ctx context.Context) error
 }
 
-// Item is a message as the webhook service takes it.
+// Item is a message in the form that the webhook service accepts.
 type Item struct {
 	Message     jsontext.Value `json:"message"`
 	DeliverAt   time.Time      `json:"deliver_at,omitzero"`
@@ -76,7 +76,7 @@ type Item struct {
 	id, eventType string // the event's, if the message has them
 }
 
-// Result is the webhook service's answer to one message. Code, Detail and Violations are of a refusal.
+// Result is the webhook service's answer to one message. A refusal has Code, Detail and Violations.
 type Result struct {
 	Status      int    `json:"status" show:"Status"`
 	EventID     string `json:"event_id,omitempty" show:"Event"`
@@ -93,7 +93,7 @@ type Result struct {
 	Violations []pii.Violation `json:"violations,omitempty"`
 }
 
-// Notes are the reasons of a refusal, and when to send the message again.
+// Notes returns the reasons of a refusal, and when to send the message again.
 func (r Result) Notes() (notes []string) {
 	if r.Detail != "" {
 		notes = append(notes, r.Code+": "+r.Detail)
@@ -110,7 +110,7 @@ func (r Result) Notes() (notes []string) {
 	return notes
 }
 
-// ErrClosed is wrapped by errors that every message would meet, such as a wrong secret.
+// ErrClosed is wrapped by errors that every message would cause, such as a wrong secret.
 var ErrClosed = errors.New("importer: the webhook service refuses every message")
 
 // Refusal is a message that stays where it was, with the reason.
@@ -137,15 +137,15 @@ type Report struct {
 const (
 	batchSize   = 100
 	maxRefusals = 100
-	room        = 1 << 10     // of a request beside its items
-	roomEach    = 256         // of an item beside its message
+	room        = 1 << 10     // bytes of a request without its items
+	roomEach    = 256         // bytes of an item without its message
 	inFlight    = time.Minute // the longest that a batch takes after the run is stopped
 )
 
 // Run is one run of an import.
 type Run struct {
 	Source Source
-	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
+	// Send returns a result for each item. ErrClosed is final; after another error the results are unknown.
 	Send     func(ctx context.Context, queue string, items []Item) ([]Result, error)
 	Catalog  *catalog.Catalog
 	Compose  Composer
@@ -193,7 +193,7 @@ type batch struct {
 }
 
 func (r *Run) move(ctx context.Context, taken []Message) error {
-	// A batch that has begun is finished, or else the next run would send it again.
+	// A batch that has begun is finished, because the next run would send it again.
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), inFlight+r.Patience)
 	defer cancel()
 	batches, refused := r.pack(taken)
@@ -217,7 +217,7 @@ func (r *Run) move(ctx context.Context, taken []Message) error {
 	return failed
 }
 
-// pack makes requests of one queue each, in the order of the messages. refused cannot be sent.
+// pack makes requests for one queue each, in the order of the messages. refused cannot be sent.
 func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	open := map[string]int{}
 	for _, m := range taken {
@@ -242,7 +242,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	return batches, refused
 }
 
-// send repeats a batch until each item is accepted or refused, until Patience or ctx ends.
+// send repeats a batch until each item is accepted or refused, or until Patience or ctx ends.
 func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
 	deadline := r.Now().Add(r.Patience)
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
@@ -254,7 +254,7 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 			return accepted, refused, err
 		}
 		pause := wait
-		if err == nil { // else nothing is known of any item
+		if err == nil { // else the result of each item is unknown
 			var again batch
 			for i, result := range results {
 				switch m := b.messages[i]; {
@@ -284,7 +284,7 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 	}
 }
 
-// named is the name in a report of a message without an event id: the id in its body, or its row.
+// named is how a report names a message without an event id: by the id in its body, or by its row.
 func (m Message) named() string {
 	if m.Content {
 		return m.ID

@@ -15,19 +15,19 @@ import (
 	"billhook/catalog"
 )
 
-// Postgres is the table of an event queue. A batch is a transaction that locks its rows, skips the rows of
-// others, and sets the accepted ones to moved. An interrupted run changes no row.
+// Postgres is the table of an event queue. A batch is one transaction, which locks its rows, skips rows that
+// others have locked, and sets the accepted ones to moved. An interrupted run changes no row.
 type Postgres struct {
 	connection *pgx.Conn
 	catalog    *catalog.Catalog
 	table      string
 	columns    map[string]string
 	statuses   []string
-	open       pgx.Tx // has the locks of the taken rows
+	open       pgx.Tx // holds the locks of the taken rows
 	after      *int64 // the last row that was taken; nil before the first
 }
 
-// abandoned is the age of a row in processing that has no worker any more.
+// abandoned is the age at which a row in processing no longer has a worker.
 const abandoned = 5 * time.Minute
 
 // NewPostgres connects to the database at a postgres:// URL or by a connection string. Rows in failed
@@ -55,7 +55,7 @@ func NewPostgres(ctx context.Context, url, table string, c *catalog.Catalog, fai
 func (p *Postgres) describe(ctx context.Context) error {
 	rows, _ := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND `+
 		`attnum > 0 AND NOT attisdropped`, p.quoted())
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string]) // which has the query's error, too
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string]) // with the query's error, too
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
@@ -88,7 +88,7 @@ func (p *Postgres) query(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// mine also takes rows that cannot be moved, without a status or in processing since no time, to report them.
+// mine also selects rows that cannot be moved, to report them: no status, or in processing without a time.
 const mine = `({status} IS NULL OR ({status} = ANY($1) AND
 	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false)
 	OR {updatedat} < now() - make_interval(secs => $2))))`
@@ -150,7 +150,7 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	return messages, nil
 }
 
-// members are the columns of a message, and why it cannot be moved.
+// members selects the columns of a message, and why it cannot be moved.
 const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, ''), coalesce({priority}, ''),
 	coalesce({status}, ''), coalesce({attempts}, 0), coalesce({maxattempts}, 0),
 	{nextretryat}::timestamptz, {createdat}::timestamptz, CASE
@@ -189,7 +189,7 @@ func partOf(status string) Part {
 	return cmp.Or(parts[status], Waiting)
 }
 
-// queueOf finds the queue of a type: that of the row's priority, or else another with the alias <table>:...
+// queueOf finds the queue of a type: the one for the row's priority, else another with the alias <table>:...
 func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 	var found catalog.Queue
 	for _, q := range p.catalog.Queues {
@@ -205,7 +205,7 @@ func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 
 func (p *Postgres) alias() string { return p.table[strings.LastIndexByte(p.table, '.')+1:] }
 
-// Settle sets the status of accepted rows, with the event that they became. The other rows do not change.
+// Settle sets accepted rows to moved, and names the event of each. The other rows do not change.
 func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	ids, names := make([]int64, len(accepted)), make([]string, len(accepted))
 	for i, m := range accepted {
@@ -226,7 +226,7 @@ func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	return nil
 }
 
-// Release gives back the locks of rows that are not settled, and ends the connection.
+// Release releases the locks of rows that are not settled, and ends the connection.
 func (p *Postgres) Release(ctx context.Context) error {
 	if p.open != nil {
 		_ = p.open.Rollback(ctx) // it fails after Settle; the end of the connection ends any other transaction

@@ -27,7 +27,7 @@ type RabbitMQ struct {
 	at         int
 }
 
-// brokerQueue is a queue of the broker, all of whose messages are in one part.
+// brokerQueue is a queue of the broker. All its messages are in one part.
 type brokerQueue struct {
 	Name
 	part Part
@@ -78,7 +78,7 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 	return places, messages, nil
 }
 
-// show counts the ready messages of a queue, 0 of a missing one, and gets up to sample that would be moved.
+// show counts a queue's ready messages (0 if it is missing), and gets up to sample that would be moved.
 func (r *RabbitMQ) show(q brokerQueue, sample int) (count int64, messages []Message, err error) {
 	channel, err := r.connection.Channel() // the broker closes it if the queue is missing
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 	return nil, nil
 }
 
-// at adds the queue to an error.
+// at adds the queue's name to an error.
 func at(queue string, err error) error {
 	if err != nil {
 		return fmt.Errorf("rabbitmq: %s: %w", queue, err)
@@ -143,7 +143,7 @@ func identified(d amqp.Delivery) bool {
 	return d.MessageId != "" || (json.Unmarshal(d.Body, &body) == nil && body.ID != "")
 }
 
-// mark puts a message to the end of its queue with a message_id, in the next commit.
+// mark republishes a message at the end of its queue with a message_id, in the next commit.
 func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) error {
 	err := r.channel.PublishWithContext(ctx, "", queue, true, false, amqp.Publishing{
 		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, AppId: d.AppId,
@@ -157,7 +157,7 @@ func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) erro
 	return at(queue, err)
 }
 
-// typeOf is the type beside the body. A message that was published by the queue's name has no routing key.
+// typeOf returns the type outside the body. A routing key that is the queue's name is no type.
 func typeOf(queue string, d amqp.Delivery) string {
 	if d.RoutingKey == queue {
 		return d.Type
@@ -192,7 +192,7 @@ func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 
 const maxDelay = 1<<32 - 1
 
-// deaths is how often a message was rejected in the queue, or expired in the queue where it waited.
+// deaths returns how often a message was rejected in the queue, or expired in the one where it waited.
 func deaths(queue string, headers amqp.Table) int {
 	entries, _ := headers["x-death"].([]any)
 	times := map[string]int{}

@@ -22,14 +22,14 @@ import (
 type Redis struct {
 	connections *redis.Pool
 	lists       []Name
-	parts       []Part // those that are taken of each list
+	parts       []Part // the parts that are taken from each list
 	newID       func() string
 	at          int                 // the part that is taken now, counted over all lists
 	earlier     []Message           // the claims of an earlier run; nil: not read yet
 	refused     map[string][]string // the claims that the webhook service refused in this run, by list
 }
 
-// Name is the catalog's queue that takes the messages of a list or old queue. Left is why none is taken.
+// Name is the catalog's queue for the messages of a list or old queue. Left is why they stay there.
 type Name struct {
 	Queue, Source, Left string
 }
@@ -84,7 +84,7 @@ const imported = ":import"
 
 func (l Name) claims() string { return l.Source + imported }
 
-// held is why nothing is taken from a part; empty if it may be taken.
+// held returns why nothing is taken from a part; empty if it may be taken.
 func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 	switch {
 	case l.Left != "":
@@ -114,7 +114,7 @@ func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 
 var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// kept are the suffixes of a list's keys, with the commands that count and show their messages.
+// kept lists the suffixes of a list's keys, with the commands that count and show their messages.
 var kept = []struct {
 	suffix      string
 	part        Part
@@ -162,7 +162,7 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 	return places, messages, nil
 }
 
-// claimScript puts the oldest messages into the hash of claims, each as its part, its score and the message.
+// claimScript moves the oldest messages into the hash of claims, each as its part, its score and the message.
 const claimScript = `
 local taken = {}
 for i = 2, #ARGV do
@@ -286,13 +286,13 @@ func (l Name) message(id, claim string) (Message, error) {
 	return m, nil
 }
 
-// milliseconds is the smallest score in milliseconds: in seconds it is the year 5138.
+// milliseconds is the smallest score in milliseconds: as seconds it would be the year 5138.
 const milliseconds = 1e11
 
 // lastYear is the last year of a timestamp.
 const lastYear = 9999
 
-// dueAt is the time of a score: Unix seconds, perhaps with a fraction, or Unix milliseconds.
+// dueAt returns the time of a score: Unix seconds, perhaps with a fraction, or Unix milliseconds.
 func dueAt(score float64) time.Time {
 	if math.Abs(score) >= milliseconds {
 		score /= 1000
@@ -345,7 +345,7 @@ func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 }
 
 func (r *Redis) putBack(ctx context.Context, l Name, claims []string) error {
-	// The oldest is put back last, because that is taken next.
+	// The oldest is put back last, because the last one is taken next.
 	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
 	for some := range slices.Chunk(newest, batchSize) {
 		arguments := []any{

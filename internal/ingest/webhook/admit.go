@@ -23,8 +23,8 @@ type buffers struct {
 	body      serve.Body
 	minimized []byte
 	encoded   []byte
-	// values are those of a provider's body. at has them by the numbers of their paths; of a list, the
-	// element's.
+	// values has the values of a provider's body. at has them by the numbers of their paths; for a list, those
+	// of the current element.
 	values, at []pii.Value
 	attributes contract.Attributes
 	outcome    outcome
@@ -35,7 +35,7 @@ func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
 	b.one[0] = event{} // nothing of the body is kept
 	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
-		if cap(*buffer) > 4*mostKept { // those of a body of 1 MiB are half as large as it
+		if cap(*buffer) > 4*mostKept { // for a body of 1 MiB they are half as large
 			*buffer = nil
 		}
 	}
@@ -117,7 +117,7 @@ func (s *Service) admit(
 	return claim.ID, nil
 }
 
-// claimed is the signature of the headers. bound: it has to be for this path.
+// claimed returns the signature in the headers. bound: it must be for this path.
 func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error) {
 	claim, err := from.verifier.Headers(r.Header.Values)
 	switch {

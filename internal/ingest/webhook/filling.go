@@ -19,7 +19,7 @@ type filling struct {
 	b        *buffers
 	by       *pii.Projection
 	body     contract.Body
-	code     string // of the currency; empty: none, or an unknown one
+	code     string // the currency's code; empty: none, or an unknown one
 	codePath string
 	dropped  *pii.Dropped
 }
@@ -48,7 +48,7 @@ func (f *filling) text(path string) []byte {
 	return f.b.minimized[f.b.at[number].Start:f.b.at[number].End]
 }
 
-// first is the first existing value of a reading with its path; without one, the path of the first.
+// first returns the first existing value of a reading, with its path; without one, the reading's first path.
 func (f *filling) first(in catalog.Reading) (text []byte, path string) {
 	for _, path := range in.Paths {
 		if text = f.text(path); len(text) > 0 {
@@ -78,7 +78,7 @@ func (f *filling) fill() error {
 	}
 	elements, isElement := 0, func(v pii.Value) bool { return v.Number == f.element }
 	if f.element == 0 {
-		elements = 1 // to which all values belong
+		elements = 1 // all values belong to this one
 	}
 	for _, v := range f.b.values {
 		if isElement(v) {
@@ -91,11 +91,11 @@ func (f *filling) fill() error {
 		rest = rest[slices.IndexFunc(rest, isElement)+1:]
 		for n := range f.listed {
 			for _, path := range f.listed[n].Paths {
-				f.set(pii.Value{Number: f.by.Number(path)}) // clears those of the element before
+				f.set(pii.Value{Number: f.by.Number(path)}) // clears the values of the element before
 			}
 		}
 		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
-			f.set(rest[n]) // those outside of the list are set
+			f.set(rest[n]) // values outside of the list are set, too
 		}
 		for n := range f.listed {
 			if err := f.put(&f.listed[n], i); err != nil {
@@ -144,7 +144,7 @@ func issued(code string) bool {
 	return ok
 }
 
-// unix is a time that is given in seconds; empty: RFC 3339 cannot express it.
+// unix turns a time in seconds into RFC 3339; empty if RFC 3339 cannot express it.
 func unix(text []byte) string {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	at := time.Unix(n, 0).UTC()
@@ -154,7 +154,7 @@ func unix(text []byte) string {
 	return at.Format(time.RFC3339)
 }
 
-// amount is a decimal in the currency. wrong is its mistake, and the error why the event is refused.
+// amount returns a decimal amount in the currency. wrong is its mistake; an error refuses the event.
 func (f *filling) amount(m *member, value []byte) (decimal, wrong string, err error) {
 	minor, given := whole(value)
 	if m.As == "call" {
@@ -189,7 +189,7 @@ func whole(text []byte) (n int64, ok bool) {
 
 var indexes = regexp.MustCompile(`\[[0-9]*\]`)
 
-// sent rewrites paths of the contract into those of the provider's body, which its sender knows.
+// sent rewrites paths of the contract into paths of the provider's body, which its sender knows.
 func (m *mapping) sent(violations []pii.Violation) {
 	for i, v := range violations {
 		if m == nil {

@@ -21,7 +21,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// admitted counts a message for each queue that it reaches, up to the first that refuses.
+// admitted counts a message for each queue that it reaches, until one refuses it.
 func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 	for i := range e.queues {
 		q := &e.queues[i]
@@ -45,11 +45,11 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 }
 
 const (
-	// mostUsers bounds the users that are counted in one second; more are not limited.
+	// mostUsers bounds the users that are counted in one second; further ones are not limited.
 	mostUsers = 10_000
-	// backlogEvery is how long a read of the backlogs is used.
+	// backlogEvery is how long a count of the backlogs is used.
 	backlogEvery = 10 * time.Second
-	// fullAfter is when a message for a full queue is to be sent again.
+	// fullAfter is the number of seconds after which a message for a full queue is to be sent again.
 	fullAfter = 60
 )
 
@@ -64,12 +64,12 @@ var (
 		"Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
 )
 
-// Limits hold messages to the catalog's rates and bounds. They are safe for concurrent use.
+// Limits apply the catalog's rates and bounds to messages. They are safe for concurrent use.
 type Limits struct {
 	config Config
 
 	mu sync.Mutex
-	// limits are those of queues and users in a second of the clock.
+	// limits has the limits of queues and users in one second of the clock, by name.
 	limits map[string]*limit
 	second int64
 
@@ -82,7 +82,7 @@ func NewLimits(config Config) *Limits { return &Limits{config: config, limits: m
 
 // Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says
 // when to send it again. user may be empty. A limit whose state is unknown refuses nothing. The user's limit
-// is counted first, so that one user does not use up the queue's.
+// is counted first, so that one user cannot use up the queue's.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	switch {
 	case l.isFull(ctx, q):
@@ -99,7 +99,7 @@ func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error 
 func (l *Limits) within(ctx context.Context, q catalog.Queue, user string, perSecond int) bool {
 	name := q.ID
 	if user != "" {
-		sum := sha256.Sum256([]byte(user)) // no document names the user
+		sum := sha256.Sum256([]byte(user)) // so that no document names the user
 		name += "~" + hex.EncodeToString(sum[:16])
 	}
 	of := l.limit(name, perSecond)
@@ -120,11 +120,11 @@ func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err
 		slog.String("limit", limit), slog.String("cause", err.Error()))
 }
 
-// limit is that of a name in this second; nil where too many users are counted.
+// limit returns a name's limit in this second; nil if too many users are counted.
 func (l *Limits) limit(name string, perSecond int) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// After a clock is set back, its last second goes on.
+	// If a clock is set back, its last second continues.
 	if now := l.config.Now().Unix(); now > l.second {
 		clear(l.limits)
 		l.second = now
@@ -135,7 +135,7 @@ func (l *Limits) limit(name string, perSecond int) *limit {
 	return l.limits[name]
 }
 
-// isFull reports whether as many messages wait on the queue as it may have.
+// isFull reports whether the queue has as many waiting messages as it may have.
 func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 	if q.MaxBacklog.OnFull != catalog.RefuseMore {
 		return false
@@ -144,7 +144,7 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 	l.mu.Lock()
 	counted, due := l.backlogs, now.Sub(l.readAt) >= backlogEvery
 	if due {
-		l.readAt = now // meanwhile others use the older count
+		l.readAt = now // meanwhile, other calls use the older count
 	}
 	l.mu.Unlock()
 	if due {
@@ -167,11 +167,11 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 const BlocksCollection = "rateBlocks"
 
 const (
-	// blocksASecond is the largest number of blocks of a limit.
+	// blocksASecond bounds the number of blocks of a limit.
 	blocksASecond = 50
-	// freeShare is the part of a limit that an instance uses without the store.
+	// freeShare: an instance may use perSecond/freeShare messages, at least 1, without the store.
 	freeShare = 100
-	// growth is how many blocks an instance claims at once: this part of those that it has had in the second.
+	// growth: an instance claims at once 1/growth of the blocks that it has claimed in the second.
 	growth = 8
 	// tries is how often an instance tries to claim blocks while others claim theirs.
 	tries = 3
@@ -180,8 +180,8 @@ const (
 	keptFor   = time.Minute
 )
 
-// limit admits so many in one second of the clock, over all instances that share a store. The second is cut
-// into blocks: the creator of a block's document has its share, so that none is written twice.
+// limit admits a number of messages in one second of the clock, over all instances that share a store. The
+// second is cut into blocks: who creates a block's document has its share, so none is written twice.
 type limit struct {
 	config    *Config
 	perSecond int
@@ -189,11 +189,11 @@ type limit struct {
 	// prefix begins the ids of its blocks.
 	prefix string
 
-	// mu is held during the commit, too: until then nothing is left for others.
+	// mu is held during the commit, too: until it ends, other callers have nothing left to use.
 	mu sync.Mutex
-	// left may be used, and taken counts the claimed blocks.
+	// left may still be used; taken counts the claimed blocks.
 	left, taken int
-	// open are the blocks that are not known to be claimed, from a random one on.
+	// open has the blocks that are not known to be claimed, beginning with a random one.
 	open []int
 	// unknown: the store did not answer, so nothing is refused in this second.
 	unknown bool
@@ -213,7 +213,7 @@ func newLimit(config *Config, name string, perSecond int, second int64) *limit {
 	return l
 }
 
-// take counts a message, and reports whether it is within the limit. With an error that is unknown, and ok.
+// take counts a message, and reports whether it is within the limit. If that is unknown, ok is true.
 func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +230,7 @@ func (l *limit) take(ctx context.Context) (ok bool, err error) {
 
 // more claims blocks, unless others have claimed them all.
 func (l *limit) more(ctx context.Context) error {
-	// All that wait share it, so no caller may end it.
+	// All waiting callers share the claim, so none of them may cancel it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
 	n := min(l.perSecond, blocksASecond)
@@ -241,7 +241,7 @@ func (l *limit) more(ctx context.Context) error {
 		}
 		share, writes := 0, make([]store.Write, len(wanted))
 		for i, block := range wanted {
-			share += (block+1)*l.perSecond/n - block*l.perSecond/n // together they are the limit
+			share += (block+1)*l.perSecond/n - block*l.perSecond/n // the shares add up to the limit
 			key := store.Key{Collection: BlocksCollection, ID: fmt.Sprintf("%s%03d", l.prefix, block)}
 			writes[i] = store.Create(key, map[string]any{"expire_at": time.Unix(l.second, 0).UTC().Add(keptFor)})
 		}

@@ -26,8 +26,8 @@ import (
 // productTime bounds the wait for points, which are only informative.
 const productTime = 500 * time.Millisecond
 
-// points adds up the points of an order, for readers of the topic; empty: not known in time. Where no account
-// could hold them, the error is a *contract.Invalid.
+// points adds up an order's points, for readers of the topic; empty: not known in time. If no account could
+// hold them, the error is a *contract.Invalid.
 func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
 	m, err := contract.As[*contract.Payment](message)
 	if err != nil || m.EventType != contract.OrderPaid {
@@ -96,7 +96,7 @@ var (
 		"The order cannot be looked up now; ask again.", 5)
 )
 
-// order answers with the state of an order, to a request that is signed for its path.
+// order answers with an order's state, if the request is signed for its path.
 func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 	o := &outcome{source: catalog.Producers, started: s.config.Now()}
 	state, err := s.lookUpOrder(r)
@@ -115,7 +115,7 @@ func (s *Service) lookUpOrder(r *http.Request) (orders.Standing, error) {
 	if from == nil {
 		return orders.Standing{}, errOrder
 	}
-	claim, err := from.claimed(r, true) // without its path a signature would be for any order
+	claim, err := from.claimed(r, true) // a signature without a path would be valid for any order
 	if err != nil {
 		return orders.Standing{}, err
 	}

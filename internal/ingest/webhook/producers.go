@@ -27,7 +27,7 @@ import (
 type destination struct {
 	// topic is the id of the shared topic; empty: the messages are for the one queue alone.
 	topic string
-	// queues are the enabled ones that a message may reach.
+	// queues are the enabled queues that a message may reach.
 	queues []catalog.Queue
 }
 
@@ -62,7 +62,7 @@ func (s *Service) topicOf(name string) (destination, bool) {
 	return to, len(to.queues) > 0
 }
 
-// bound are the queues of the destination that are bound to this routing key.
+// bound returns the destination's queues that are bound to this routing key.
 func (d *destination) bound(routingKey string) []catalog.Queue {
 	if d.topic == "" {
 		return d.queues
@@ -85,7 +85,7 @@ const (
 	inItem    = "message"
 )
 
-// unpack reads one message, one in an item, or a list of items. The error is of the whole request.
+// unpack reads one message, one in an item, or a list of items. An error concerns the whole request.
 func unpack(body []byte) (events []event, list bool, err error) {
 	if _, err := pii.Parse(body); err != nil {
 		return nil, false, err
@@ -160,7 +160,7 @@ func readItem(value jsontext.Value) (i event) {
 	return i
 }
 
-// mistakes are those of an item.
+// mistakes are the violations in an item.
 type mistakes []pii.Violation
 
 func (m *mistakes) add(path, rule string) {
@@ -234,7 +234,7 @@ var (
 		"An internal error. The message may have been accepted; send it again.", 0)
 )
 
-// receiveAll answers a list. Messages behind one to be sent again are held back: they would overtake it.
+// receiveAll answers a list. If one must be sent again, later messages that would overtake it are held back.
 func (s *Service) receiveAll(
 	w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event,
 ) {
@@ -280,7 +280,7 @@ func (s *Service) receiveAll(
 	serve.WriteJSON(w, http.StatusOK, map[string]any{"results": answers})
 }
 
-// atOnce calls f with each number below n concurrently. A panic ends its own call alone.
+// atOnce calls f concurrently with each number below n. A panic ends only its own call.
 func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
@@ -298,11 +298,11 @@ func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context,
 			return nil
 		})
 	}
-	_ = group.Wait() // none returns an error
+	_ = group.Wait() // no function returns an error
 }
 
-// inLines are the positions of the messages that can be published: in one line those of one ordering key.
-// Those behind a message of unknown key may be of the same key, and are held back.
+// inLines groups the positions of the messages that can be published, one line for each ordering key. After a
+// message of unknown key it holds back all others, which may have the same key.
 func inLines(events []event, outcomes []outcome) (lines [][]int) {
 	of, held := map[string]int{}, false
 	for i := range events {

@@ -18,14 +18,14 @@ import (
 	"billhook/internal/pii"
 )
 
-// provider is a declaration of the catalog, compiled.
+// provider is a compiled declaration of the catalog.
 type provider struct {
 	catalog.Provider
-	// kind is the event type alone, and head the members of an event without a queue.
+	// kind reads only the event type; head reads the members of an event without a queue.
 	kind, head *pii.Projection
 	events     map[string]*mapping
 	now        func() time.Time
-	// api is nil where nothing is read from it.
+	// api is nil if nothing is read from it.
 	api *api
 }
 
@@ -36,12 +36,12 @@ type mapping struct {
 	projection *pii.Projection
 	time       catalog.Reading
 	uid, order catalog.Reading
-	// currency is that of the amounts. Strict members come first.
+	// currency is the reading of the amounts' currency. The members are in the order of their precedence.
 	currency        catalog.Reading
 	members, listed []member
-	// element is the number of the body's list elements; 0: one element is made of members outside of lists.
+	// element is the path number of the list's elements; 0: members outside of lists make one element.
 	element int
-	// paths are those of the body, by those of the contract.
+	// paths has the body's paths, by the contract's.
 	paths map[string]string
 }
 
@@ -63,7 +63,7 @@ func newProvider(declared catalog.Provider, contracts *contract.Set, now func() 
 	return p
 }
 
-// newMapping compiles a mapping, whose projection has the rules of the head too.
+// newMapping compiles a mapping. Its projection has the rules of the head, too.
 func newMapping(
 	of catalog.Provider, e catalog.ProviderEvent, into *contract.Contract, rules map[string]pii.Rule,
 ) *mapping {
@@ -129,7 +129,7 @@ func newMapping(
 	return m
 }
 
-// precedence: a required amount refuses before its currency, without which optional amounts are dropped.
+// precedence: a required amount comes before its currency, without which optional amounts are dropped.
 func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:
@@ -144,8 +144,8 @@ func (m member) precedence() int {
 // unread: members that are dropped unread may have duplicate names.
 var unread = jsontext.AllowDuplicateNames(true)
 
-// read minimizes the webhook, and maps it into the contract. Of an event without a queue, or with mistakes,
-// only the head is read, whose mistakes come first. The error is as that of Try.
+// read minimizes the webhook, and maps it into the contract. If the event has no queue, or has mistakes, it
+// reads only the head, whose mistakes come first. The error is as in Try.
 func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw, unread)
 	if err != nil {
@@ -217,8 +217,8 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	return err
 }
 
-// refunded is the one function that a declaration may call; see catalog.Functions. Of the payment's amount
-// and the refunded one, the smaller one above 0 is returned. The error is a *contract.Invalid.
+// refunded is the one function that a declaration may call; see catalog.Functions. It returns the smaller one
+// above 0 of the payment's amount and the refunded one. The error is a *contract.Invalid.
 func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
@@ -233,16 +233,16 @@ func (f *filling) refunded(paths []string) (minor int64, given bool, err error) 
 	return minor, given, nil
 }
 
-// Trial is what ingest would publish of a provider's webhook.
+// Trial is what ingest would publish for a provider's webhook.
 type Trial struct {
 	EventID     string `json:"event_id" show:"Event"`
 	EventType   string `json:"event_type" show:"Type"`
 	Ignored     string `json:"ignored,omitempty" show:"Ignored"`
 	UID         string `json:"uid,omitempty" show:"UID"`
 	ShopOrderID string `json:"shop_order_id,omitempty" show:"Shop's order"`
-	// Read is the URL that the service would read from the provider's API, where its source has a key.
+	// Read is the URL that the service would read from the provider's API, if its source has a key.
 	Read string `json:"read,omitempty" show:"Reads"`
-	// Message is the body of the message, and Dropped what is left out of the webhook.
+	// Message is the body of the message; Dropped lists what is left out of the webhook.
 	Message jsontext.Value `json:"message,omitempty" show:"Message"`
 	Dropped []Drop         `json:"dropped" show:"Dropped"`
 }
@@ -295,7 +295,7 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 
 var pointer = regexp.MustCompile(`/[0-9]+(/|$)`)
 
-// pathsOf are the paths of a document's values in their order, each once.
+// pathsOf returns the paths of a document's values in order, each once.
 func pathsOf(document []byte) (paths []string) {
 	decoder := jsontext.NewDecoder(strings.NewReader(string(document)))
 	for token, err := decoder.ReadToken(); err == nil; token, err = decoder.ReadToken() {

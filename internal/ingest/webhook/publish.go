@@ -143,7 +143,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	s.record(r.Context(), o)
 }
 
-// answer is the result for the sender: a request has the status, and a refusal says what to do.
+// answer returns the result for the sender, without the status, which the HTTP answer has.
 func (o *outcome) answer() result {
 	if o.Problem != nil {
 		return result{EventID: o.EventID, Problem: o.Problem, RetryAfter: o.Problem.RetryAfter}

@@ -31,13 +31,13 @@ var errNotRead = refusals.Add(http.StatusServiceUnavailable, "provider_not_read"
 	"The provider's API did not answer; keep the event and send it again.", 5)
 
 func newAPI(of catalog.API, key string, client http.Client, timeout time.Duration) *api {
-	// the key is for this address alone
+	// the key is for this address only
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &api{client, strings.Replace(of.Authorization, "{key}", key, 1), timeout}
 }
 
-// extend is the body with the API's answer in it, or the body as it is where the API has no such object.
-// cause is why there is no answer, for the log alone.
+// extend returns the body with the API's answer in it, or the body alone if the API has no such object. cause
+// is why there is no answer, for the log only.
 func (a *api) extend(ctx context.Context, body []byte, address string) (extended []byte, cause string) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -70,7 +70,7 @@ func (a *api) extend(ctx context.Context, body []byte, address string) (extended
 	return Beside(body, answer), ""
 }
 
-// Beside puts an answer of a provider's API into the body of its webhook, an object that is not empty.
+// Beside inserts an answer of a provider's API into the body of its webhook, a non-empty object.
 func Beside(body, answer []byte) []byte {
 	before := bytes.IndexByte(body, '{') + 1
 	return slices.Concat(body[:before], []byte(`"read":`), answer, []byte(","), body[before:])

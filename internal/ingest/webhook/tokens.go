@@ -15,15 +15,15 @@ import (
 
 // Tokens verifies the tokens of accounts that send without a signature, as Cloud Scheduler does.
 type Tokens interface {
-	// Account returns the e-mail address that an Authorization header's token is for, at the audience;
-	// invalid is the reason where there is none. An error means that the token cannot be checked now.
+	// Account returns the e-mail address of an Authorization header's token, which must be for the audience; if
+	// there is none, invalid is the reason. An error means that the token cannot be checked now.
 	Account(ctx context.Context, audience, authorization string) (email, invalid string, err error)
 }
 
 // Accounts are the accounts that may send by a token. The zero value is none.
 type Accounts struct {
 	Tokens Tokens
-	// Audience begins that of every token, and the path follows: a token holds for one path.
+	// Audience is the beginning of every token's audience. The path follows, so that a token is for one path.
 	Audience string
 	// Emails are the addresses of the catalog's accounts, by name.
 	Emails map[string]string
@@ -38,7 +38,7 @@ var (
 		"The token cannot be checked now; send it again.", 5)
 )
 
-// identify finds the account of a request's token, which may send to the destination.
+// identify finds the account of a request's token, if it may send to the destination.
 func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(),
 		s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
@@ -60,8 +60,8 @@ func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	return errNotAllowed
 }
 
-// scheduled gives the messages of a run of Cloud Scheduler's job the run's id and time, so that the same body
-// is a new event at the next run, and the same event at a repetition.
+// scheduled gives the messages of a run of a Cloud Scheduler job the run's id and time, so that the same body
+// is a new event in the next run, and the same event in a repetition.
 func scheduled(r *http.Request, events []event) {
 	job, said := r.Header.Get("X-Cloudscheduler-Jobname"), r.Header.Get("X-Cloudscheduler-Scheduletime")
 	at, err := time.Parse(time.RFC3339, said)

@@ -1,6 +1,6 @@
 // Package webhook is ingest: it verifies signed webhooks of providers and messages of producers, minimizes,
-// validates and publishes them, and answers 202 once Pub/Sub has confirmed. 4xx: sending again does not help
-// (429: later); 503: keep it and send it again. It does not parse what is not signed, and does not guess.
+// validates and publishes them, and answers 202 once Pub/Sub has confirmed. After 4xx sending again does not
+// help (429: later); after 503 keep it and send it again. It parses nothing unsigned, and does not guess.
 package webhook
 
 import (
@@ -33,7 +33,7 @@ type Config struct {
 	Catalog *catalog.Catalog
 	// Secrets of each source, by its name; each source needs at least one.
 	Secrets map[string][]string
-	// Keys of the providers' APIs, by the source; without one nothing is read from the API.
+	// Keys has the keys of the providers' APIs, by source; without a key nothing is read from the API.
 	Keys map[string]string
 	// Client calls those APIs.
 	Client http.Client
@@ -42,22 +42,22 @@ type Config struct {
 	Publisher contract.Publisher
 	// UID finds the uid of a tenant's customer; empty: there is none. With an error it is unknown.
 	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
-	// Points are those of one piece of a product, above 0; known: orders may name it. Unknown with an error.
+	// Points returns the points of one piece of a product, above 0; known: orders may name it; err: unknown.
 	Points  func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
-	// PublishTimeout bounds the wait for the broker, and those before it for the provider's API and the uid.
+	// PublishTimeout bounds the wait for the broker, and the earlier ones for the provider's API and the uid.
 	PublishTimeout time.Duration
 	// Store has the states of orders, and the backlogs that a task has counted.
 	Store store.Getter
-	// Blocks is what instances share to limit the rates of queues and users; nil: nothing is limited.
+	// Blocks is how instances share the rate limits of queues and users; nil: nothing is limited.
 	Blocks store.Store
 	// Accounts may put messages on queues with a token; the zero value is none.
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
 	BodyBudget int64
-	// Release is named in each published message; empty: it is not.
+	// Release is written into each published message; empty: it is left out.
 	Release string
 }
 
@@ -76,11 +76,11 @@ type Service struct {
 type source struct {
 	catalog.Source
 	verifier *signature.Verifier
-	// limiters hold the source to its rate, by queue: a flood into one does not use up another's.
+	// limiters bound the source's rate for each queue: a flood into one does not use up another's.
 	limiters map[string]*rate.Limiter
 	// routes are the destinations of its event types.
 	routes map[string]*destination
-	// provider is nil where its bodies are of the contract's formats.
+	// provider is nil if the bodies are in the contract's formats.
 	provider *provider
 }
 
@@ -89,21 +89,21 @@ type event struct {
 	// The requested options; empty or 0: none.
 	routingKey, deliverAt, priority, tenant string
 	maxAttempts                             int64
-	// given are the attributes that its sender gave.
+	// given has the attributes that the sender gave.
 	given contract.Given
 	err   error
 	body  contract.Body
-	// mapping is the provider's, for its type.
+	// mapping is the provider's mapping for the event's type.
 	mapping *mapping
-	// uid and shopOrder are those of the provider's metadata.
+	// uid and shopOrder come from the provider's metadata.
 	uid, shopOrder string
-	// read is the URL of more of its members in its provider's API.
+	// read is the URL of further members in the provider's API.
 	read string
-	// route is the destination of its provider's webhooks.
+	// route is the destination of the provider's webhook.
 	route *destination
-	// points are those of the order; empty: unknown.
+	// points are the order's points; empty: unknown.
 	points string
-	// queues are those that it reaches: its own, or those of its topic.
+	// queues are the queues that the message reaches: its own, or its topic's.
 	queues  []catalog.Queue
 	topic   string
 	message contract.Message
@@ -189,14 +189,14 @@ type outcome struct {
 	eventType string
 
 	source  string
-	account string // that has sent it with a token; empty: it was signed
+	account string // the account that sent it with a token; empty: it was signed
 	started time.Time
 	bytes   int
 	// item is its position in a list, from 1 on; 0: it came alone.
 	item int
 	// dropped are the paths and rules of the values that were left out.
 	dropped pii.Dropped
-	// cause is why the broker did not confirm, for the log alone.
+	// cause is why the broker did not confirm, for the log only.
 	cause string
 }
 
@@ -216,7 +216,7 @@ type result struct {
 	*serve.Problem
 }
 
-// refuse ends it with the problem of an error.
+// refuse ends the outcome with the problem of an error.
 func (o *outcome) refuse(err error) {
 	p := refusal(err)
 	o.Problem, o.Status, o.Reason = p, p.Status, p.Code
@@ -225,7 +225,7 @@ func (o *outcome) refuse(err error) {
 // ignore ends a webhook that no queue takes.
 func (o *outcome) ignore(reason string) { o.Status, o.Ignored, o.Reason = http.StatusOK, true, reason }
 
-// prepare makes the message of a verified body; none where no queue takes it. to is the destination of a
+// prepare makes the message of a verified body; none if no queue takes it. to is the destination of a
 // producer's message, and nil for a provider's webhook.
 func (s *Service) prepare(
 	ctx context.Context, from *source, to *destination, e *event, b *buffers, o *outcome,
@@ -239,7 +239,7 @@ func (s *Service) prepare(
 		err = s.readGeneric(b.minimized[:0], from, to, e, o)
 	}
 	if !e.body.None() {
-		o.EventID, o.eventType = e.body.Identity() // minimized: they have their shapes
+		o.EventID, o.eventType = e.body.Identity() // they are minimized, so they have their shapes
 	}
 	if err != nil || o.Ignored {
 		return err
@@ -271,7 +271,7 @@ func (s *Service) prepare(
 // validate holds the body to its contract. From a provider's body bad optional members are dropped.
 func (e *event) validate(o *outcome, provided bool) error {
 	err := e.body.Validate()
-	// members may need those that were dropped
+	// other members may need one that was dropped
 	if provided && (err != nil || e.mapping == nil && len(o.dropped) > 0) {
 		before := len(o.dropped)
 		o.dropped = e.body.Relax(o.dropped)

@@ -1,5 +1,5 @@
-// Package alarm owns the times at which kept messages are released, and a timer that makes one call at each.
-// It does not know what is released, and never waits for a call.
+// Package alarm calls a function at each of the times at which kept messages are to be released. It does not
+// know what is released, and never waits for a call.
 package alarm
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Step is the distance between moments. One call releases everything that is due within a step.
+// Step is the time between two moments. One call releases everything that is due within a step.
 const Step = 250 * time.Millisecond
 
 // Moment rounds a time up to the next moment.
@@ -22,7 +22,7 @@ func Moment(at time.Time) time.Time {
 	return moment
 }
 
-// MaxMoments is how many moments are remembered at most: enough for every moment of an hour.
+// MaxMoments bounds how many moments are remembered: enough for every moment of an hour.
 const MaxMoments = 1 << 14
 
 var (
@@ -40,7 +40,7 @@ func AfterFunc(d time.Duration, f func()) (stop func()) {
 
 // Config holds the parts of a Timer. Every field is required.
 type Config struct {
-	// Call is called at each moment. Moments during a call get one call after it. ctx ends with the Timer.
+	// Call is called at each moment. All moments during a call share one call after it. ctx ends with the Timer.
 	Call func(ctx context.Context)
 	Now  func() time.Time
 	// AfterFunc calls f later, when d has passed. stop prevents that, and may be called more than once.
@@ -54,9 +54,9 @@ type Timer struct {
 	cancel context.CancelFunc
 
 	mu sync.Mutex
-	// requested are the moments to come, each with the end of its timer.
+	// requested has the moments to come, each with the function that stops its timer.
 	requested map[time.Time]func()
-	last      time.Time // the start of the last call: a moment that is not after it is over
+	last      time.Time // the start of the last call; a moment up to it has passed
 	fired     time.Time // the latest moment whose timer has fired, perhaps by a clock ahead of Now
 	calling   bool
 }
@@ -101,7 +101,7 @@ func (t *Timer) ring(moment time.Time) {
 	}
 }
 
-// past removes the moments that are over, and reports whether there were any.
+// past removes the moments that have passed, and reports whether there were any.
 func (t *Timer) past() (found bool) {
 	now := latest(t.config.Now(), t.fired)
 	for moment, stop := range t.requested {

@@ -27,7 +27,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// The attributes that a dead letter adds to those of its message.
+// The attributes that a dead letter adds to its message's attributes.
 const (
 	AttrReason             = "dead_letter_reason"
 	AttrStatus             = "dead_letter_status"
@@ -111,8 +111,8 @@ const Collection = "deadLetters"
 // maxStoredData is the largest payload of an item, in bytes. A larger one stays on the hold subscription.
 const maxStoredData = 768 << 10
 
-// Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new.
-// messageID is its id on that topic. A replay that is dead-lettered again opens the item of the first time.
+// Keep stores a message of a dead-letter topic, one item for each source message, and reports whether it is
+// new. messageID is its id on that topic. A replay that is dead-lettered again reopens its first item.
 func Keep(
 	ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string,
 	now time.Time,
@@ -122,7 +122,7 @@ func Keep(
 		Attempts: number(m, AttrAttempts), ReplayCount: max(number(m, AttrReplayCount), 0),
 	}
 	if _, forwarded := m.Attributes[brokerAttempts]; forwarded {
-		// By the broker's own policy: the other attributes of a death are those of an earlier one.
+		// The broker's own policy forwarded it: any other attributes of a death describe an earlier one.
 		source, died.Reason, died.Status, died.Attempts = messageID, "", 0, number(m, brokerAttempts)
 	}
 	if !pii.ID.Valid(source) {
@@ -157,7 +157,7 @@ func Keep(
 }
 
 func number(m contract.Message, attribute string) int64 {
-	n, _ := strconv.ParseInt(m.Attributes[attribute], 10, 64) // 0 where no worker has set it
+	n, _ := strconv.ParseInt(m.Attributes[attribute], 10, 64) // 0 if no worker has set it
 	return n
 }
 
@@ -183,7 +183,7 @@ func itemFor(queue catalog.Queue, m contract.Message, source string, died Death,
 	return item
 }
 
-// reopen puts a new death into the item of the first one, and reports whether it changed it and found it.
+// reopen writes a new death into the first one's item. fresh: it changed the item; found: there is one.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	fresh, err = revise(ctx, to, id, func(item *Item) bool {
 		if found = item.Queue == died.Queue; !found {
@@ -205,7 +205,7 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 	return fresh, found, err
 }
 
-// revise writes an item as change leaves it, where that reports a change, and reports whether it has.
+// revise writes an item as change leaves it, if change returns true, and reports whether it wrote.
 func revise(ctx context.Context, to store.GetCommitter, id string, change func(*Item) bool) (bool, error) {
 	versions, err := store.Update(ctx, to, keyOf(id), func(doc store.Document) ([]store.Write, error) {
 		if doc.Version == 0 {
@@ -220,7 +220,7 @@ func revise(ctx context.Context, to store.GetCommitter, id string, change func(*
 	return len(versions) > 0, err
 }
 
-// itemKey begins with a hash, against hot ranges; of the data too, because an emulator repeats message ids.
+// itemKey begins with a hash, against hot ranges, of the data too, because an emulator repeats message ids.
 func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 	id := queue + "~" + url.PathEscape(sourceMessageID)
 	sum := sha256.New()
@@ -231,7 +231,7 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// ItemID is the id of the item that a message has or would get. A replay has the id of the replayed item.
+// ItemID returns the id of the item that a message has or would get; for a replay, the replayed item's.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	// Anybody may write the attribute, so an id of another queue is ignored.
 	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") &&
@@ -250,8 +250,8 @@ func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Wr
 	})
 }
 
-// Settle gives the item of a replay that has ended its state, unless a person has changed the item since:
-// Processed, Corrected, or Open where the event has another dead letter.
+// Settle sets the state of an item whose replay has ended: Processed, Corrected, or Open if the event has
+// another dead letter. If a person has changed the item since, it stays as it is.
 func Settle(
 	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome,
 	at time.Time,
@@ -284,7 +284,7 @@ func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.
 	err := store.Decode(doc.Fields, &waited)
 	m := waited.Message
 	if err != nil && len(m.Data) == 0 {
-		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // JSON has all types of a document
+		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // JSON can hold every type of a document
 	}
 	m.Attributes = maps.Clone(m.Attributes)
 	if m.Attributes == nil {

@@ -47,7 +47,7 @@ type Item struct {
 	version store.Version
 }
 
-// Death is why the message was dead-lettered, and after how many attempts and replays.
+// Death says why the message was dead-lettered, and after how many attempts and replays.
 type Death struct {
 	Reason      string `json:"reason" store:"reason" show:"Reason"`
 	Status      int64  `json:"status" store:"status" show:"Status,detail"`
@@ -55,7 +55,7 @@ type Death struct {
 	ReplayCount int64  `json:"replay_count" store:"replay_count" show:"Replays,detail"`
 }
 
-// Source is which message was dead-lettered, of which event.
+// Source says which message was dead-lettered, and which event it belongs to.
 type Source struct {
 	EventID         string `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	EventType       string `json:"event_type" store:"event_type" show:"Type,less"`
@@ -72,13 +72,13 @@ type Times struct {
 
 // Resolution is what became of the message and of its item.
 type Resolution struct {
-	// Outcome is how the replay of a Processed item has ended.
+	// Outcome is how the replay of a Processed item ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
 	// History is what people did with the item, the newest first, at most MaxHistory.
 	History []Act `json:"history,omitempty" store:"history,omitzero" show:"What people did with it"`
 	// Closed is when the item last left the state Open.
 	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Closed,detail"`
-	// CorrectedBy is the id of the message that replaces it, Corrections how often one has.
+	// CorrectedBy is the id of the message that replaces it; Corrections counts such messages.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
@@ -87,7 +87,7 @@ type Resolution struct {
 	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
 }
 
-// Original is the message with the attributes that dead-lettering added, and whose event it is.
+// Original is the message with the attributes that dead-lettering added, its tenant and its customer.
 type Original struct {
 	Tenant string `json:"-" store:"tenant"`
 	// as contract.CustomerOf names it; empty: none
@@ -153,7 +153,7 @@ func (i Item) replace() store.Write { return store.Replace(i.Key(), i.version, s
 // Published is when the message was first published, or else when it was kept.
 func (i Item) Published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
 
-// Dealt returns the write of what a person did with the item, on the condition that it is unchanged.
+// Dealt returns the write that records a person's act, on the condition that the item is unchanged.
 func (i Item) Dealt(act Act) store.Write {
 	i.State, i.Operation, i.Closed, i.Outcome = stateAfter[act.Kind], act.Operation, act.At, ""
 	if act.Kind == Replay {
@@ -174,7 +174,7 @@ func ItemOf(doc store.Document) (Item, error) {
 	item := Item{ID: doc.Key.ID, version: doc.Version}
 	err := store.Decode(doc.Fields, &item)
 	if item.Kept.IsZero() && item.State == Corrected {
-		item.Kept = item.Closed // it has not arrived yet
+		item.Kept = item.Closed // its message has not arrived yet
 	}
 	if err != nil || item.Queue == "" || item.State == "" || item.Kept.IsZero() {
 		return Item{}, fmt.Errorf("%w: dead letter %s", store.ErrUnreadable, doc.Key.ID)
@@ -182,13 +182,13 @@ func ItemOf(doc store.Document) (Item, error) {
 	return item, nil
 }
 
-// notReplayed are the attributes of a death and of a wait that is over.
+// notReplayed has the attributes of a death and of a finished wait.
 var notReplayed = []string{
 	AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID,
 	AttrAttempts, AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt,
 }
 
-// Replay is the message that a replay of the item would publish on its queue.
+// Replay returns the message that a replay of the item publishes on its queue.
 func (i Item) Replay(q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Attributes)
 	maps.DeleteFunc(attributes, func(name, _ string) bool {

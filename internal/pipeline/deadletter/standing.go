@@ -8,20 +8,20 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Standing is how many dead letters of a queue are open, with the expired ones that are not removed yet.
+// Standing counts a queue's open dead letters, including expired ones that are not removed yet.
 type Standing struct {
 	Open   int64
 	More   bool      // there are more than Open
-	Oldest time.Time // since when the oldest of them is kept; zero where none is open
+	Oldest time.Time // when the oldest one was kept; zero if none is open
 }
 
-// CountTo is where counting ends, unless the queue's alert is higher.
+// CountTo is the number at which counting stops, unless the queue's alert is higher.
 const CountTo = 10_000
 
 // Look counts a queue's open dead letters, in two queries at most.
 func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
 	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
-	// Both by one index. Another instance's clock may be ahead.
+	// Both queries use one index. Another instance's clock may be ahead.
 	query := store.Query{
 		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Limit: most + 1,
 		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)},
@@ -39,7 +39,7 @@ func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time
 	return standing, err
 }
 
-// Age is how long the oldest has waited; 0 where none is open.
+// Age is how long the oldest has waited; 0 if none is open.
 func (s Standing) Age(now time.Time) time.Duration {
 	if s.Oldest.IsZero() {
 		return 0

@@ -50,9 +50,9 @@ type Answer struct {
 	Body []byte
 }
 
-// Call makes one signed request within the target's limits, and returns what the answer means, as Post does.
-// The error has the text of a problem document that people may read; see retry.Says. After a 2xx, a body
-// longer than Request.MaxAnswer is transient [callee_answer_too_long], and one that breaks off is no answer.
+// Call makes one signed request within the target's limits. Its error has the meaning that Post describes,
+// and those texts of a problem document that people may read; see retry.Says. After a 2xx, a body longer than
+// Request.MaxAnswer is transient [callee_answer_too_long], and an incomplete body counts as no answer.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)
@@ -130,7 +130,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	return answer, failure
 }
 
-// meaning is what the status of an answer means, with the wait that the target requests.
+// meaning returns what the answer's status means, with the wait that its Retry-After header requests.
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
 	switch response.StatusCode {
@@ -149,7 +149,7 @@ func read(response *http.Response, most int64) ([]byte, error) {
 
 // retryAfter reads the header's value, seconds or an HTTP date; 0 for anything else and for a past date.
 func retryAfter(value string, now time.Time) time.Duration {
-	// Out of range ParseUint returns the largest number.
+	// For a number that is out of range, ParseUint returns the largest one.
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(retry.MaxAfter/time.Second))) * time.Second
 	}
@@ -160,7 +160,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), retry.MaxAfter)
 }
 
-// unanswered is what a missing answer means. Only fixed texts are repeated, because net/http quotes the URL.
+// unanswered returns the error for a missing answer, with fixed texts only, because net/http quotes the URL.
 func unanswered(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("delivery: no answer: %w", ended)
@@ -190,7 +190,7 @@ func unanswered(ctx context.Context, err error) error {
 const (
 	// maxProblem is how much of a problem document is read, in bytes.
 	maxProblem = 8 << 10
-	// maxSaid bounds each text that is kept of one, in bytes.
+	// maxSaid bounds each text that is kept of a problem document, in bytes.
 	maxSaid = 200
 )
 
@@ -199,7 +199,7 @@ func isProblem(header http.Header) bool {
 	return err == nil && mediaType == "application/problem+json"
 }
 
-// problem is what people may read of a problem document: type, code and title, without personal data.
+// problem returns what people may read of a problem document: type, code and title, without personal data.
 func problem(document []byte) string {
 	members := map[string]any{}
 	if json.Unmarshal(document, &members) != nil {

@@ -25,20 +25,20 @@ const (
 	maxItemAnswer = 4 << 10
 )
 
-// Batch is the handler of an entry of the catalog in the form ndjson or bulk: one POST for concurrent
-// attempts. A line may be sent again: the target applies it once, by the event's id or its version.
+// Batch returns the handler of a catalog entry with the form ndjson or bulk. One POST carries concurrent
+// attempts. A line may be sent again: the target applies it once, by the event's id or version.
 // docs/start/first-queue.md describes a line in both forms. The outcome of each event:
 //
-//	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
-//	                        a version: superseded, the target has that version or a later one;
-//	                        404 of a delete: delivered, there is no such document
-//	2xx, ndjson             the same where the answer has items; else delivered
-//	2xx, other items        transient [callee_answer_unclear], of all events
+//	2xx, bulk               what the status of its own item means to Post, except that 409 for an event
+//	                        with a version is superseded (the target has that version or a later one),
+//	                        and 404 for a delete is delivered (there is no such document)
+//	2xx, ndjson             the same if the answer has items; else delivered
+//	2xx, unusable items     transient [callee_answer_unclear], for all events
 //	400, 413, 422           each half is sent by itself; a single event is refused [callee_refused_422]
-//	any other status        what it means to Post, of all events; none is terminal
+//	any other status        what it means to Post, for all events, but transient instead of terminal
 //
-// An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
-// and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
+// An answer with items is {"items":[...]}, one for each event, in the order of the events: {"status":200},
+// or in the form bulk {"index":{"_id":"...","status":200}}, under the action's name.
 func (t *Target) Batch(
 	post catalog.Post, queue func(id string) (catalog.Queue, bool), timer handler.Timer,
 ) handler.Leased {
@@ -78,7 +78,7 @@ func (p poster) batch(ctx context.Context, events []handler.Event) ([]handler.Ou
 	return outcomes, nil
 }
 
-// line is the event as it is posted, the same in every attempt: it reads neither attempt nor clock.
+// line encodes the event. It reads neither attempt nor clock, so each attempt posts the same bytes.
 func (p poster) line(event handler.Event) (l line, err error) {
 	l.id = event.CalleeKey()
 	if p.of.Form != catalog.Bulk {
@@ -123,7 +123,7 @@ var contentRefused = map[int]bool{
 	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
 }
 
-// post posts the lines, and each half by itself where the target refuses their content.
+// post sends the lines in one POST. If the target refuses their content, it sends each half by itself.
 func (p poster) post(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return
@@ -165,7 +165,7 @@ func nameOf(lines []line) string {
 	return "batch-" + hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// settle sets the outcomes by the items of an answer, or none where the answer lacks that of a line.
+// settle sets each line's outcome from the answer's items; if one is missing, it sets none and fails.
 func (p poster) settle(body []byte, lines []line) error {
 	unclear := retry.Transient("callee_answer_unclear", nil)
 	var answer struct {
@@ -199,7 +199,7 @@ func (p poster) settle(body []byte, lines []line) error {
 	return nil
 }
 
-// status is the status in the item of a line; ok is false where it is another line's.
+// status reads a line's status from an item; ok is false if the item is unreadable or another line's.
 func (p poster) status(text jsontext.Value, of line) (status int, ok bool) {
 	type item struct {
 		ID     string `json:"_id"`

@@ -1,6 +1,6 @@
 // Package delivery sends signed requests to other services, and decides what their answers mean. It owns the
-// wire form of a posted event and the limits of a target. It does not retry, does not follow redirects, and
-// repeats nothing of an answer but its status and the safe members of a problem document.
+// wire form of a posted event and the limits of a target. It does not retry or follow redirects, and of an
+// answer it repeats only the status and the safe members of a problem document.
 package delivery
 
 import (
@@ -63,7 +63,7 @@ func (ts Targets) Watch(by Watcher) {
 	}
 }
 
-// Breakers are the breakers that are not closed, sorted by their targets' names.
+// Breakers returns the breakers that are not closed, sorted by their targets' names.
 func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
 		l := ts[name].limits
@@ -124,7 +124,7 @@ func Open(
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the pool's queues. The registry's check reports those to a missing target.
+// Register registers the posts of the pool's queues. The registry's check reports one without a target.
 func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer handler.Timer) {
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
@@ -150,13 +150,13 @@ func (ts Targets) Close() {
 	}
 }
 
-// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile reads whether the
-// target has it. An entry without a path for that declares that the target applies one Idempotency-Key once.
+// Post returns the handler of a catalog entry. Its Do posts the event; its Reconcile reads whether the target
+// has it. An entry without a path for Reconcile declares that the target applies an Idempotency-Key once.
 //
-// retry.HTTPStatus is the meaning of an answer to the POST, except that a 409 is delivered if Reconcile finds
-// the event. No answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable], and a
-// limit of the target is busy [callee_crowded, callee_rate, callee_resting]. Of the answers to Reconcile, 200
-// is done, and 404, 405 and 501 are not; no other answer is permanent.
+// retry.HTTPStatus gives the meaning of an answer to the POST, except that a 409 is delivered if Reconcile
+// finds the event. A timeout is context.DeadlineExceeded, a failed connection is down [callee_unreachable],
+// and a limit of the target is busy [callee_crowded, callee_rate, callee_resting]. If Reconcile is answered
+// with 200 the event is done, with 404, 405 or 501 it is not; no other answer is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, of: post}
 	if post.Reconcile == "" {
@@ -236,12 +236,12 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (known handl
 
 // Endpoints posts to the addresses that third parties have registered, each with limits of its own.
 type Endpoints struct {
-	like   Config // of each endpoint, without its URL and secrets
+	like   Config // the configuration of every endpoint, without URL and secrets
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	// Watcher sees the answers of all endpoints under one name; optional.
 	Watcher Watcher
 
-	mu    sync.Mutex            // while a target is made
+	mu    sync.Mutex            // held while a target is made
 	known *cache.Cache[*Target] // by the endpoint's id
 }
 
@@ -270,7 +270,7 @@ func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, b
 	return answer.Status, err
 }
 
-// target keeps an endpoint's limits while its address is the same, also with other secrets.
+// target returns an endpoint's target. Its limits stay the same until its URL changes, even with new secrets.
 func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

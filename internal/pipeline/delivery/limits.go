@@ -25,7 +25,7 @@ type limits struct {
 	slots   *semaphore.Weighted
 	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
-	// until is the end of an open breaker's rest, and since when it is not closed, in nanoseconds since 1970.
+	// until is the end of an open breaker's rest; since is when it left the closed state. Unix nanoseconds.
 	until, since atomic.Int64
 }
 
@@ -42,7 +42,7 @@ func newLimits(of Config) *limits {
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return t.Breaker.Failures > 0 && int64(c.ConsecutiveFailures) >= int64(t.Breaker.Failures)
 		},
-		// The refusal of a message is no failure of the target.
+		// A refused message is not a failure of the target.
 		IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
 		// A caller that left says nothing about the target.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
@@ -91,7 +91,7 @@ func transport(t catalog.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment
 	if !t.Internal {
-		// Behind a proxy the address that is dialled is not known here.
+		// With a proxy, the address that is dialled would not be known here.
 		dialer.Control, proxy = public, nil
 	}
 	return &http.Transport{
@@ -114,10 +114,10 @@ func transport(t catalog.Target) *http.Transport {
 
 var errNotPublic = errors.New("address not public")
 
-// internet refuses the addresses that are not public, by the registries of IANA.
+// internet refuses the addresses that are not public according to IANA's registries.
 var internet = ssrf.New(ssrf.WithAnyPort())
 
-// public refuses a connection to an address that is not public, as it is dialled.
+// public runs before each connection, and refuses an address that is not public.
 func public(network, address string, c syscall.RawConn) error {
 	if internet.Safe(network, address, c) != nil {
 		return errNotPublic

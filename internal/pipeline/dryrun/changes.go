@@ -22,11 +22,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// Change is what a write would make of a document.
+// Change is what a write would change in a document.
 type Change struct {
 	Op  string `json:"op"`  // create, set, update, increment or delete
 	Key string `json:"key"` // collection/id
-	// Before are the document's fields as they are, and After as they would be; none without a document.
+	// Before has the document's present fields, and After those that it would have; empty without a document.
 	Before map[string]jsontext.Value `json:"before,omitempty"`
 	After  map[string]jsontext.Value `json:"after,omitempty"`
 }
@@ -47,7 +47,7 @@ var ops = map[store.Op]string{
 	store.OpDelete: "delete",
 }
 
-// Commits is the reason of a handler that commits by itself, against its contract.
+// Commits is the reason for a handler that commits by itself, against its contract.
 const Commits = "handler_commits"
 
 type readOnly struct{ store.Store }
@@ -59,7 +59,7 @@ func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) 
 	return nil, retry.Permanent(Commits, nil)
 }
 
-// Effects is the store of a trial's records: it writes nothing, and adds to the trial what would change.
+// Effects is the store of a trial's records. It writes nothing, and adds to the trial what would change.
 type Effects struct {
 	store.Store
 	trial  *Trial
@@ -82,7 +82,7 @@ func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error
 	return doc, err
 }
 
-// Commit shows what the commit would change beside the event's record. Its errors are those of a store.
+// Commit shows what the commit would change, without the event's record. Its errors are those of a store.
 func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	err := e.trial.show(ctx, e.Store, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
 		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
@@ -93,9 +93,9 @@ func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 	return make([]store.Version, len(writes)), err
 }
 
-// Planning returns the handler as the trial calls it: of a leased one only its Plan.
+// Planning returns the handler as the trial calls it: a leased handler only plans.
 func (t *Trial) Planning(h handler.Handler) handler.Handler {
-	if h.Tx == nil && h.Leased == nil { // none is registered
+	if h.Tx == nil && h.Leased == nil { // no handler is registered
 		return h
 	}
 	return handler.Handler{Tx: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
@@ -118,7 +118,7 @@ func (t *Trial) Planning(h handler.Handler) handler.Handler {
 	}}
 }
 
-// show reads the documents that an effect writes, and adds to the trial what would change, without lanes.
+// show reads the documents that an effect would write, and adds the changes to the trial, without the lanes.
 func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Write) error {
 	t.Writes, t.Emits = []Change{}, []Emission{}
 	if len(writes) >= store.MaxWrites { // the event's record is one more
@@ -154,7 +154,7 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 			})
 		case w.Op == store.OpDelete && missing:
 		default:
-			after := w.Fields // none of what is deleted
+			after := w.Fields // empty for a delete
 			if w.Op == store.OpIncrement {
 				if after, err = w.Incremented(doc.Fields); err != nil {
 					return err
@@ -169,7 +169,7 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 
 var hidden = jsontext.Value(`"(hidden)"`)
 
-// shown are a document's fields as JSON. Secrets are hidden.
+// shown returns a document's fields as JSON. Secrets are hidden.
 func shown(fields map[string]any) map[string]jsontext.Value {
 	if len(fields) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func shown(fields map[string]any) map[string]jsontext.Value {
 	return all
 }
 
-// textOf is a body as JSON, or as a text in JSON where it is none.
+// textOf returns a body that is JSON unchanged, and any other body as a JSON string.
 func textOf(body []byte) jsontext.Value {
 	if value := jsontext.Value(body); value.IsValid() {
 		return value
@@ -194,7 +194,7 @@ func textOf(body []byte) jsontext.Value {
 	return text
 }
 
-// Changed are the sorted names of the fields that are added, changed or removed.
+// Changed returns the sorted names of the fields that are added, changed or removed.
 func (c Change) Changed() []string {
 	names := slices.Collect(maps.Keys(c.Before))
 	names = slices.AppendSeq(names, maps.Keys(c.After))
@@ -220,7 +220,7 @@ func (c Change) String() string {
 	return text
 }
 
-// Effects are the lines of all writes, emissions and calls.
+// Effects returns one line for each write, emission and call.
 func (t Trial) Effects() (lines []string) {
 	for _, w := range t.Writes {
 		lines = append(lines, w.String())

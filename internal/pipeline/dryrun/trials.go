@@ -19,7 +19,7 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try returns what the worker would do if the message were delivered now, before all others of its key.
+	// Try returns what the worker would do if the message were delivered now, ahead of its key's others.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 
@@ -28,7 +28,7 @@ var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
 	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
 		"The catalog runs no queue of that name or alias.")
-	// ErrCatalog is wrapped where the given catalog files are refused; the text lists the mistakes.
+	// ErrCatalog is wrapped when the given catalog files are refused; the text lists the mistakes.
 	ErrCatalog = console.Refuse(console.Refused, "catalog_refused", "")
 )
 
@@ -66,7 +66,7 @@ type Trial struct {
 	Calls  []handler.Call `json:"calls" show:"Calls"`
 }
 
-// Tried is which message was tried, and of which event.
+// Tried says which message was tried, and which event it belongs to.
 type Tried struct {
 	EventID     string `json:"event_id" show:"Event"`
 	Queue       string `json:"queue" show:"Queue"`
@@ -76,11 +76,11 @@ type Tried struct {
 	From        From   `json:"from,omitzero" show:"Kept as"`
 }
 
-// End is what would become of the message.
+// End says what would become of the message.
 type End struct {
 	Outcome retry.Outcome `json:"outcome" show:"Would be"`
 	Status  int           `json:"status" show:"Answer"` // the class of the answer
-	// Reason is the code of a failure, or of why there is nothing to do; Result that of the effect.
+	// Reason is the code of a failure, or says why there is nothing to do; Result is the effect's code.
 	Reason string `json:"reason" show:"Reason"`
 	Detail string `json:"detail,omitempty" show:"Detail"`
 	Result string `json:"result" show:"Result"`
@@ -100,5 +100,5 @@ func (t Trial) Would() string {
 	return strings.TrimSuffix(text+": "+t.Result, ": ")
 }
 
-// Notes is Would as a sentence.
+// Notes returns Would as a sentence.
 func (t Trial) Notes() []string { return []string{"It would be " + t.Would() + "."} }

@@ -29,7 +29,7 @@ type Batch struct {
 	Call func(ctx context.Context, events []Event) ([]Outcome, error)
 }
 
-// Leased is the handler of one attempt; it is safe to repeat.
+// Leased returns the handler that one attempt calls; it is safe to repeat.
 func (b Batch) Leased() Leased {
 	g := &gatherer{Batch: b, open: map[string]*gathering{}}
 	return Leased{Do: g.do, SafeToRepeat: true, batched: true}
@@ -51,13 +51,13 @@ var unanswered = retry.Transient("batch_unanswered", nil)
 type attempt struct {
 	ctx      context.Context //nolint:containedctx // the call needs the contexts of its attempts
 	event    Event
-	taken    atomic.Bool   // by the call, or by the attempt itself, which left before
+	taken    atomic.Bool   // set by the call, or by the attempt itself if it leaves first
 	done     chan struct{} // closed when outcome or panicked is set
 	outcome  Outcome
 	panicked any
 }
 
-// do is one attempt. It waits for the end of a call that has begun, as if it had made the call itself.
+// do is one attempt. Once the call has begun, do waits for its end, as if it had made the call itself.
 func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	a := &attempt{ctx: ctx, event: event, done: make(chan struct{})}
 	g.join(a)

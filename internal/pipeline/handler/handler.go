@@ -31,13 +31,13 @@ type Event struct {
 	MessageID     string
 	PublishedAt   time.Time
 	Attempt       int // 1 for the first
-	// Try rises with each conflict of this attempt's commit: the handler must read the store again.
+	// Try rises with each conflict of this attempt's commit: the handler must then read the store again.
 	Try        int
 	Body       contract.Body // decoded; contract.As returns it as the Go type that a handler takes
 	Attributes map[string]string
 }
 
-// CalleeKey is the event's key in other services, such as its Idempotency-Key.
+// CalleeKey is the event's key in other services, for example the Idempotency-Key of a request.
 func (e Event) CalleeKey() string { return CalleeKey(e.Queue, e.Tenant, e.ID) }
 
 // namespace of the keys, chosen at random once.
@@ -55,9 +55,9 @@ type Effect struct {
 	Emit   []Emission
 	Result string // a short code for the record, such as credited
 	Ref    string // optional id of what the effect made, for the record and each answer to the event
-	// optional id of the ledger entry that the effect makes, for the record, where Ref is another id
+	// optional id of the ledger entry that the effect makes, for the record, if Ref is another id
 	Entry string
-	// Withdraw are the Names of this tenant's and queue's delayed emissions to remove if they still wait.
+	// Withdraw has the Names of delayed emissions of this tenant and queue, to remove if they still wait.
 	Withdraw []string
 	// Superseded: a later event was handled before. The record is completed with that outcome.
 	Superseded bool
@@ -66,25 +66,25 @@ type Effect struct {
 // Emission is a message for a queue or a topic.
 type Emission struct {
 	To          string    // the id of a queue or topic that the catalog lists for the handler
-	RoutingKey  string    // matched with the bindings of a shared topic; a queue named by To needs none
-	OrderingKey string    // keeps messages in order; empty: the message waits for none
+	RoutingKey  string    // matched with a shared topic's bindings; not needed if To is a queue
+	OrderingKey string    // keeps messages in order; empty: in no order
 	Since       time.Time // when its age, and so its message TTL, begins; zero: when it is published
 	// Due is when it is published, at most 30 days ahead, out of order; zero: right after the commit.
 	Due time.Time
 	// Name lets another event Withdraw an emission with Due. While it waits, its name cannot be used again.
 	Name string
-	// Body has no id and no time of its own: its id follows from the event and its index in Emit.
+	// Body has no id or time of its own: its id is derived from the event and its index in Emit.
 	Body contract.Body
 }
 
-// Emitted is the record of an emission that was committed.
+// Emitted is the record of a committed emission.
 type Emitted struct {
 	EventID   string `store:"event_id,required"`
 	EventType string `store:"event_type"`
 	To        string `store:"to"`
 }
 
-// EmittedIDs are the event ids of emissions.
+// EmittedIDs returns the event ids of emissions.
 func EmittedIDs(all []Emitted) []string {
 	ids := make([]string, len(all))
 	for i, one := range all {
@@ -94,8 +94,8 @@ func EmittedIDs(all []Emitted) []string {
 }
 
 // Tx is a handler whose whole effect is documents. It returns writes and performs none: they are committed
-// with the event's record, or not at all. Its writes need preconditions for what it has read; a failed one
-// calls it again with a higher Try. The mark of package retry decides what an error means.
+// with the event's record, or not at all. Each document that it has read needs a precondition in its writes;
+// if one fails, Tx is called again with a higher Try. Package retry decides what an error means.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is in another service. It runs under a lease on the event's record, and
@@ -103,13 +103,13 @@ type Tx func(ctx context.Context, event Event) (Effect, error)
 // record's completion while the lease is held, or not at all. A worker that dies in Do leaves the effect
 // unknown, so a Leased either has Reconcile or is SafeToRepeat.
 type Leased struct {
-	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx ends.
+	// Do performs the effect. Its errors have the same meanings as a Tx's. It must return when ctx ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other service about the event's key before Do is called again.
+	// Reconcile queries the other service by the event's key before Do is called again.
 	Reconcile func(ctx context.Context, event Event) (Reconciled, error)
 	// Plan returns what Do would do, for a trial. It neither writes nor calls. Optional.
 	Plan func(ctx context.Context, event Event) (Plan, error)
-	// SafeToRepeat declares that a second Do with the same id changes nothing.
+	// SafeToRepeat declares that a second Do for the same event changes nothing.
 	SafeToRepeat bool
 	// ManyPlaces declares that events have different targets: when one is down, the others' events do not wait.
 	ManyPlaces bool
@@ -117,7 +117,7 @@ type Leased struct {
 	batched bool
 }
 
-// Reconciled is whether an effect took place, and if so what Do would have returned.
+// Reconciled says whether an effect took place, and if so, what Do would have returned.
 type Reconciled struct {
 	Done   bool
 	Effect Effect
@@ -140,7 +140,7 @@ type Call struct {
 	Body   jsontext.Value `json:"body" show:"Body"`
 }
 
-// Typed makes a Tx, or a part of a Leased, of a function that takes its body as a Go type.
+// Typed turns a function that takes its body as a Go type into a Tx, or into a part of a Leased.
 func Typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
 	return func(ctx context.Context, event Event) (result R, err error) {
 		body, err := contract.As[B](event.Body)
@@ -174,7 +174,7 @@ func RegisterTx[B any](
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 
-// RegisterLeased registers a Leased, like RegisterTx. It also panics without Reconcile and SafeToRepeat.
+// RegisterLeased registers a Leased, like RegisterTx. It also panics if h lacks Reconcile and SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, body: reflect.TypeFor[B](), emits: emits})
 }

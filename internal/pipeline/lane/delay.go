@@ -14,7 +14,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Open reads the lane of delayed messages of a name.
+// Open reads the lane of delayed messages that has this name.
 func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	doc, err := store.Find(ctx, from, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
 	l := laneOf(doc)
@@ -25,8 +25,8 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, err
 }
 
-// Behind reports whether a message must wait: it has never waited, or a message before it was put into the
-// lane again after it was published. It never waits for a later message, which would be a deadlock.
+// Behind reports whether a message must wait: it has never waited, or an earlier message was put into the
+// lane again after this one was published. It never waits for a later message, which would be a deadlock.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false
@@ -35,7 +35,7 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || len(l.before(t)) > 0
 }
 
-// before are the messages of lower rank that were put into the lane again after a message was published.
+// before returns the messages of lower rank that were put into the lane again after t was published.
 func (l Lane) before(t ticket) (before []again) {
 	for _, a := range l.Again {
 		if a.Rank < t.rank && a.Number > t.published {
@@ -45,14 +45,14 @@ func (l Lane) before(t ticket) (before []again) {
 	return before
 }
 
-// maxAgain is how many of a lane's messages are distinguished. With more, some wait once more than necessary.
+// maxAgain bounds how many messages Again distinguishes. With more, some wait once more than necessary.
 const maxAgain = 16
 
-// putAgain returns the lane's Again after t was put into it again. Those before t that are left out were
-// delivered when t was, and those after t are behind it.
+// putAgain returns the lane's Again after t was put into it again. It leaves out those before t that were
+// delivered before t was, and those after t, because they wait for t.
 func (l Lane) putAgain(t ticket) []again {
 	all := l.before(t)
-	if n := len(all); n == maxAgain { // t and the last become one: a message behind either is behind that
+	if n := len(all); n == maxAgain { // t and the last merge: a message that waits for either waits for both
 		all[n-1].Number = t.number
 		return all
 	}
@@ -62,14 +62,14 @@ func (l Lane) putAgain(t ticket) []again {
 // ErrUnfit: the message cannot be kept in a document.
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
-// Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due
+// Put returns a message's ticket, and the writes that put it into the lane as it was read. The message is due
 // right after those before it, or later at its DueAt, and keeps its first time and id. The error is ErrUnfit.
 func (l Lane) Put(
 	k Kept, firstPublished time.Time, firstID string, now time.Time,
 ) (ticketed string, writes []store.Write, err error) {
 	k.CreatedAt, k.DueAt, k.Queue = moment(now), moment(k.DueAt), l.name.Queue
 	t, again := ticketOf(k.Message)
-	// It rises also after the lane was removed, and if clocks differ.
+	// The number rises even after the lane was removed, and if clocks differ.
 	t.number = max(k.CreatedAt.UnixMicro(), l.Last+1, t.number+1)
 	if !again {
 		t.rank = t.number
@@ -87,10 +87,10 @@ func (l Lane) Put(
 	id := l.entryID(t)
 	next := l.head
 	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
-	if again { // messages that were published behind it have to wait again
+	if again { // messages that were published after it have to wait again
 		next.Again = l.putAgain(t)
 	}
-	if !l.Holds() { // else the lane is due with its oldest message
+	if !l.Holds() { // else the lane is already due, with its oldest message
 		next.DueAt = cmp.Or(k.DueAt, k.CreatedAt)
 		next.OldestAt = next.DueAt
 	}
@@ -102,7 +102,7 @@ func (l Lane) Put(
 	return t.String(), writes, nil
 }
 
-// Over returns the write that removes the lane of a delivered message, if ok: it was the lane's last.
+// Over returns the write that removes a delivered message's lane; ok: the message was the lane's last.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	t, _ := ticketOf(m) // no entry has the id of the zero ticket
 	if l.Holds() || l.entryID(t) != l.Newest {
@@ -117,12 +117,12 @@ func (l Lane) entryID(t ticket) string {
 
 type ticket struct {
 	rank, number int64
-	published    int64 // the last number of its lane when the message was published; 0 before that
+	published    int64 // the lane's last number when the message was published; 0 before that
 }
 
 func (t ticket) String() string { return fmt.Sprintf("%d-%d", t.rank, t.number) }
 
-// Ticket is the ticket of a message that has waited in a lane; empty for any other message.
+// Ticket returns the ticket of a message that has waited in a lane; empty for any other message.
 func Ticket(m contract.Message) string {
 	t, ok := ticketOf(m)
 	if !ok {
@@ -131,7 +131,7 @@ func Ticket(m contract.Message) string {
 	return t.String()
 }
 
-// stamp adds the last number of the lane to the ticket of a message that is published from it.
+// stamp adds the lane's last number to the ticket of a message that the lane publishes.
 func (l Lane) stamp(m contract.Message) contract.Message {
 	if t, ok := ticketOf(m); ok {
 		m.Attributes = maps.Clone(m.Attributes)

@@ -1,7 +1,7 @@
 // Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and
-// messages that wait longer than the broker can (delayed). An entry is one message. A lane is of one ordering
-// key, and stays until its last message is delivered. A delayed message has a ticket: its rank stays, its
-// number is new each time that it waits. The package does not decide that a message waits.
+// messages that wait longer than the broker can (delayed). An entry is one message. A lane is for one
+// ordering key, and stays until its last message is delivered. A ticket has a delayed message's rank, which
+// stays, and its number, which is new at each wait. The package does not decide which messages wait.
 package lane
 
 import (
@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Kind is one kind of lanes. It is kept in collections of its own.
+// Kind is a kind of lane. Each kind has its own collections.
 type Kind string
 
 // The kinds.
@@ -32,13 +32,13 @@ func (k Kind) Entries() string { return string(k) }
 func (k Kind) Lanes() string { return string(k) + "Keys" }
 
 type head struct {
-	Newest   string    `store:"newest"`             // the id of its last entry, also after its publishing
-	DueAt    time.Time `store:"due_at,omitzero"`    // when a relay reads the lane; zero: it has no entries
+	Newest   string    `store:"newest"`             // the id of its last entry, also after that was published
+	DueAt    time.Time `store:"due_at,omitzero"`    // when a relay reads the lane; zero: it is empty
 	OldestAt time.Time `store:"oldest_at,omitzero"` // when its oldest entry was added or, if delayed, was due
-	Last     int64     `store:"last,omitzero"`      // the greatest number of a ticket
-	Again    []again   `store:"again,omitzero"`     // messages that wait again, by rising ranks and numbers
+	Last     int64     `store:"last,omitzero"`      // the greatest number of any ticket
+	Again    []again   `store:"again,omitzero"`     // messages that wait again, in order of rank and number
 	Stays    bool      `store:"stays,omitzero"`     // the lane outlives its entries
-	QueueID  string    `store:"queue,omitzero"`     // the queue of a lane that stays, for Keys
+	QueueID  string    `store:"queue,omitzero"`     // the queue, if the lane outlives its entries; for Keys
 	ExpireAt time.Time `store:"expire_at,omitzero"` // when a lane without entries may be removed
 }
 
@@ -56,13 +56,13 @@ type Kept struct {
 	Timer   bool `store:"timer"`
 	Source  `store:",inline"`
 	ID      string // of its document
-	Emitted bool   // else it is its source's own message, and waits for an attempt
+	Emitted bool   // false: it is its source's own message, and waits for an attempt
 
 	lane store.Key
 }
 
-// Content is what no query compares, so that the database keeps no index of it: a rising time would make one
-// a hot spot.
+// Content has the fields that no query compares. The database keeps no index of them, since an index of
+// rising times would be a hot spot.
 type Content struct {
 	Message   contract.Message `store:",inline"`
 	CreatedAt time.Time        `store:"created_at"`
@@ -78,7 +78,7 @@ type Source struct {
 
 func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond) }
 
-// Name names a lane by what all its messages share.
+// Name identifies a lane by what all its messages share.
 type Name struct {
 	Queue       string // the queue, or topic, of its messages
 	Tenant      string // because two tenants may use the same key
@@ -86,7 +86,7 @@ type Name struct {
 	Message     string // unique to that one message
 }
 
-// id is a hash, which spreads the lanes over the database's ranges.
+// id is a hash, so that lanes are spread over the database's key ranges.
 func (n Name) id() string {
 	text := n.Queue + "\x00" + n.Tenant + "\x00" + n.OrderingKey
 	if n.OrderingKey == "" {
@@ -98,16 +98,16 @@ func (n Name) id() string {
 
 // Lane is a lane as it was read.
 type Lane struct {
-	name    Name // of one that was opened
+	name    Name // set only by Open
 	key     store.Key
 	version store.Version // 0: it does not exist
 	head
 }
 
-// laneOf reads a lane; without a document, one that does not exist.
+// laneOf reads a lane. Without a document, the lane does not exist.
 func laneOf(doc store.Document) Lane {
 	l := Lane{key: doc.Key, version: doc.Version}
-	_ = store.Decode(doc.Fields, &l.head) // requires nothing
+	_ = store.Decode(doc.Fields, &l.head) // no field is required
 	return l
 }
 
@@ -117,7 +117,7 @@ func (l Lane) ID() string { return l.key.ID }
 // Exists reports whether the lane existed when it was read.
 func (l Lane) Exists() bool { return l.version != 0 }
 
-// Holds reports whether a message of the lane waits to be published.
+// Holds reports whether the lane has a message that waits to be published.
 func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
 
 func (l Lane) replace(next head) store.Write {
@@ -129,7 +129,7 @@ func (l Lane) entries(limit int) store.Query {
 	return store.Query{Collection: collection, IDPrefix: l.key.ID + "-", Limit: limit}
 }
 
-// KeptOf reads an entry of either kind.
+// KeptOf reads an entry of the outbox or of the delayed messages.
 func KeptOf(doc store.Document) (Kept, error) {
 	k := Kept{ID: doc.Key.ID}
 	if err := store.Decode(doc.Fields, &k); err != nil {
@@ -141,10 +141,10 @@ func KeptOf(doc store.Document) (Kept, error) {
 	return k, nil
 }
 
-// Outbox reports whether the message waits to be published at once.
+// Outbox reports whether the message is in the outbox, to be published at once.
 func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
-// Longest returns at most limit lanes whose oldest message waits since until or longer, the longest first.
+// Longest returns at most limit lanes whose oldest message has waited since until or before, oldest first.
 func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
 	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
@@ -157,14 +157,14 @@ func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query
 	return lanes, err
 }
 
-// Keys returns at most limit lanes of a queue's ordering keys, and whether there are more.
+// Keys returns at most limit lanes of a queue, one for each ordering key, and whether there are more.
 func Keys(ctx context.Context, from store.Querier, queue string, limit int) ([]Lane, bool, error) {
 	ofQueue := store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1}
 	keys, err := lanesOf(ctx, from, Delayed, ofQueue)
 	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
-// First returns the next message of a lane to be published, and how many wait there, counted up to limit.
+// First returns the next message that a lane publishes, and how many wait there, counted up to limit.
 func First(ctx context.Context, from store.Querier, of Lane, limit int) (Kept, int64, error) {
 	first, err := next(ctx, from, of)
 	if err != nil || first.Topic == "" {
@@ -174,8 +174,8 @@ func First(ctx context.Context, from store.Querier, of Lane, limit int) (Kept, i
 	return first, waiting, err
 }
 
-// LineOf reads the lane of a waiting message, and the event of the next message to be published there, which
-// is empty if there is none: two reads. A lane that was removed meanwhile does not exist.
+// LineOf reads the lane of a waiting message, and the event of the next message to be published there; empty
+// if there is none. It makes two reads. If the lane was removed meanwhile, it does not exist.
 func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
 	doc, err := store.Find(ctx, from, k.lane)
 	if line = laneOf(doc); err != nil || !line.Exists() {
@@ -185,7 +185,7 @@ func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Sou
 	return line, next.Source, err
 }
 
-// next is the next entry of a lane to be published; without a topic if there is none.
+// next returns the entry that a lane publishes next; without a topic if there is none.
 func next(ctx context.Context, from store.Querier, of Lane) (first Kept, err error) {
 	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
 	if len(entries) > 0 {

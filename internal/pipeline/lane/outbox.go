@@ -15,7 +15,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// grace is how long a new lane of the outbox is left to the worker that made it.
+// grace is how long a new lane of the outbox is left to the worker that created it.
 const grace = 30 * time.Second
 
 // Batch collects messages of the outbox for one commit.
@@ -26,13 +26,13 @@ type Batch struct {
 	newest map[string]string // lane -> its last entry
 }
 
-// NewBatch returns an empty batch of the given time.
+// NewBatch returns an empty batch whose messages are created at the given time.
 func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
 
-// Add adds a message, which has an id of its own, behind those of its topic and ordering key.
+// Add adds a message with its own id to the batch, after the earlier ones of its topic and ordering key.
 func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
-	// Within a lane the order is that of the commits' times, then that of the batch.
+	// Within a lane, entries are in the order of their commits' times, then in the order of the batch.
 	entry := fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)
 	kept := Kept{Topic: topic, Content: Content{m, b.now}, Source: from}
 	b.writes = append(b.writes,
@@ -43,7 +43,7 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	b.newest[lane] = entry
 }
 
-// Lanes are the lanes to relay once the batch is committed.
+// Lanes returns the lanes to relay once the batch is committed.
 func (b *Batch) Lanes() []string { return b.lanes }
 
 // Writes returns what commits the batch: an entry for each message, and a document for each lane.
@@ -57,20 +57,20 @@ func (b *Batch) Writes() []store.Write {
 	return writes
 }
 
-// ID is the event id of the n-th emission of an event, from 0 on. It is the same in every attempt.
+// ID is the event id of an event's n-th emission, counted from 0. It is the same in every attempt.
 func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }
 
-// Emitted has an effect's emissions for its record, and what to do after its commit.
+// Emitted has an effect's emissions for the record, and what to do after the commit.
 type Emitted struct {
 	Messages []handler.Emitted
 	Lanes    []string  // to be relayed at once
 	Due      time.Time // of the first delayed emission; zero: there is none
 }
 
-// Emit gives the effect's emissions their ids and times, and adds their writes and those of the withdrawn
-// ones to the effect. A delayed emission has its own lane. An invalid emission is a permanent error.
+// Emit gives the effect's emissions ids and times. It adds to the effect the writes that store them, and
+// those that remove withdrawn ones. A delayed emission has its own lane. An invalid one is a permanent error.
 func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (Emitted, error) {
 	var e Emitted
 	for _, name := range effect.Withdraw {
@@ -91,7 +91,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		if q, ok := c.Queue(emission.To); ok {
 			knownAs = q.EventID(id, body.IdempotencyKey())
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
-		} else if emission.RoutingKey == "" { // a shared topic needs one
+		} else if emission.RoutingKey == "" { // required on a shared topic
 			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
 		eventType := message.Attributes[contract.AttrEventType]
@@ -117,7 +117,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 
 const emitted = "-emission"
 
-// place has the keys of a delayed emission and of its lane, so that a Withdraw by its name needs no read.
+// place returns the keys of a delayed emission and its lane by the emission's name, without a read.
 func place(event handler.Event, name string) (entry, lane store.Key) {
 	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
 	return store.Key{Collection: Delayed.Entries(), ID: id + emitted},

@@ -15,8 +15,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Relay publishes the lanes of one kind, each from its oldest Kept on. Any number of relays may run at once:
-// they may publish a message twice, but the first copies of the messages of a lane are in order.
+// Relay publishes the lanes of one kind, each beginning with its oldest Kept. Several relays may run at once:
+// they may publish a message twice, but the first copies of a lane's messages are in order.
 type Relay struct {
 	Of        Kind
 	Store     store.Store
@@ -27,17 +27,17 @@ type Relay struct {
 	AtOnce     int // how many lanes Due relays at once; 0 is one
 }
 
-// putOffTime is how long postponing a lane may take, also after the end of the run.
+// putOffTime bounds how long it takes to postpone a lane, also after the end of the run.
 const putOffTime = 5 * time.Second
 
-// entries is how many entries of a lane are read at once, and removed in one commit.
+// entries bounds how many entries of a lane are read at once, and removed in one commit.
 const entries = 100
 
-// Lane publishes the entries of one lane that are due, oldest first, and removes them. On an error the rest
-// stay, due again after a wait that grows with the age of the oldest.
+// Lane publishes a lane's due entries, oldest first, and removes them. After an error the other entries
+// remain, due again after a wait that grows with the age of the oldest.
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
 	for {
-		// The lane before its entries: an entry added in between changes its version.
+		// Read the lane before its entries: if an entry is added in between, the lane's version changes.
 		doc, err := r.Store.Get(ctx, store.Key{Collection: r.Of.Lanes(), ID: id})
 		if errors.Is(err, store.ErrNotFound) {
 			return published, nil // another relay was faster
@@ -78,7 +78,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
 			}
-			// Stale: another relay was here, or the lane has a new entry, so it is read again.
+			// Stale: another relay changed the lane, or it has a new entry. Read it again.
 			if !errors.Is(err, store.ErrStale) {
 				return published, fmt.Errorf("lane: leave: %w", err)
 			}
@@ -121,7 +121,7 @@ func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), max
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
 const keptEmpty = 31 * 24 * time.Hour
 
-// leave returns the write of a lane whose due entries were published. later is when its next one is due.
+// leave returns the write of a lane whose due entries were published. later is when the next is due, if any.
 func (l Lane) leave(later, now time.Time) store.Write {
 	next := l.head
 	switch {
@@ -140,11 +140,11 @@ type Report struct {
 	Lanes     int  `json:"lanes"`     // that were due
 	Failed    int  `json:"failed"`    // lanes that could not be finished
 	Published int  `json:"published"` // messages
-	More      bool `json:"more"`      // the run was full, or out of time; another would find more
+	More      bool `json:"more"`      // the run was full or out of time; another may find more
 }
 
-// Due relays at most limit due lanes, the longest due first. The error is that of reading them. The failure
-// of a lane is counted, and passed to failed, one at a time.
+// Due relays at most limit due lanes, the longest due first. Its error means that they could not be read. The
+// failure of a lane is counted, and passed to failed, one call at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
 	isDue := &store.Due{Field: "due_at", Until: r.Now()}
 	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: isDue, Limit: limit})
@@ -179,7 +179,7 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 	return report, err
 }
 
-// Oldest is the age of the message that has waited longest, due or not; 0 if none waits.
+// Oldest is the age of the message that has waited longest, due or not; 0 if no message waits.
 func (r *Relay) Oldest(ctx context.Context) (time.Duration, error) {
 	now := r.Now()
 	longest, err := Longest(ctx, r.Store, r.Of, now, 1)

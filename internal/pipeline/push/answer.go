@@ -18,7 +18,7 @@ import (
 
 type answer struct {
 	Outcome retry.Outcome `json:"outcome"`
-	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks
+	Status  int           `json:"status"` // of the outcome's class, even if the HTTP status acknowledges
 	Reason  string        `json:"reason"`
 	EventID string        `json:"event_id"`
 	Attempt int           `json:"attempt"` // which of the event's attempts this was; 0: none
@@ -28,23 +28,23 @@ type answer struct {
 	Ref string `json:"ref,omitempty"`
 
 	next   next
-	quiet  bool   // acknowledged also where its queue rejects dead-lettered messages
+	quiet  bool   // acknowledged even if its queue rejects dead-lettered messages
 	result string // the handler's code of the effect, now or before
 	cause  string // says more about a failure, for the log
 }
 
-// next is what is done before an answer is sent, or instead.
+// next is what to do before an answer is sent, or instead of sending it.
 type next struct {
 	resume time.Time // when the next attempt is made in the same request; zero: it is not
 	due    time.Time // when a kept or emitted message is to be released; zero: no release is needed
 	relay  []string  // the lanes of the emissions
-	reopen bool      // the replayed dead letter is opened again, since its event has another one
-	// hold: its lane is new, and an instance may not know of it for noneWaitFor. The acknowledgement waits as
-	// long, so that the broker holds back later messages of the key.
+	reopen bool      // the replayed dead letter is opened again, because its event has another one
+	// hold: the message's lane is new, and an instance may not know of it for noneWaitFor. The acknowledgement
+	// waits that long, so that the broker holds back later messages of the key.
 	hold bool
 }
 
-// status is a row of the table that turns an outcome into an HTTP status. The first one of the outcome whose
+// status is a row of the table that turns an outcome into an HTTP status. The first row of the outcome whose
 // condition holds decides. 200 and 204 acknowledge.
 type status struct {
 	of    []retry.Outcome
@@ -56,7 +56,7 @@ type status struct {
 var noEffect = []retry.Outcome{retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded}
 
 // statuses is that table. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is
-// confirmed in both cases.
+// confirmed either way.
 var statuses = []status{
 	{of: []retry.Outcome{retry.Processed}, code: http.StatusOK},
 	{
@@ -90,8 +90,8 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 	return cmp.Or(statuses[row].code, reply.Status)
 }
 
-// leave writes the end of a replay, publishes the emissions, so that they come before those of the key's next
-// event, and removes the lane of its last message: a lane that stays costs each event of its queue a read.
+// leave writes the end of a replay, publishes the emissions before the key's next event can emit any, and
+// removes the lane after its last message, because while it exists each event of its queue costs a read.
 func (a *attempt) leave(ctx context.Context, f finding) answer {
 	reply := f.answer
 	if f.state != answered { // record or lane were not as assumed in any round
@@ -127,14 +127,14 @@ func (a *attempt) leave(ctx context.Context, f finding) answer {
 	if last, over := a.at.lane.Over(a.message); err == nil && over {
 		_, err = a.config.Store.Commit(ctx, []store.Write{last})
 	}
-	// Where this fails, the next message of the key ends the lane.
+	// If this fails, the lane is removed after the next message of the key.
 	if err != nil && !errors.Is(err, store.ErrStale) {
 		a.warn(ctx, "lane not removed")
 	}
 	return reply
 }
 
-// settleReplay writes the end of a replay into its dead letter: open again where the event has another.
+// settleReplay writes a replay's end into its dead letter, which opens again if the event has another one.
 func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	if d.replay == "" {
 		return nil
@@ -155,7 +155,7 @@ func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	return deadletter.Settle(ctx, d.config.Store, d.message, state, reply.Outcome, d.config.Now())
 }
 
-// acknowledged sets the alarm for a kept or emitted message, and holds the answer back where it has to.
+// acknowledged sets the alarm for a kept or emitted message, and delays the answer if it has to.
 func (d *delivery) acknowledged(ctx context.Context, reply answer) answer {
 	if due := reply.next.due; !due.IsZero() {
 		if err := d.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
@@ -163,13 +163,13 @@ func (d *delivery) acknowledged(ctx context.Context, reply answer) answer {
 		}
 	}
 	if reply.next.hold && !d.sleep(ctx, d.config.Now().Add(noneWaitFor)) {
-		// The broker goes on holding back the key.
+		// The broker continues to hold back the key.
 		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
 	}
 	return reply
 }
 
-// concluded logs and counts the outcome of a delivery, or of an attempt after which its request goes on.
+// concluded logs and counts the outcome of a delivery, or of an attempt that its request will repeat.
 func (d *delivery) concluded(
 	ctx context.Context, level slog.Level, message string, reply answer, more ...slog.Attr,
 ) {

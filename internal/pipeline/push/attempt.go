@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left. It is
+	// bookkeeping bounds each step that reads or writes around a handler, even after the caller has left. It is
 	// longer than a store's pause of 10 s.
 	bookkeeping = 12 * time.Second
-	maxRounds   = 3           // how often a message is settled because the record or the lane was not as assumed
-	maxResumes  = 5           // how many attempts follow in one request, also where the clock stands still
-	noneWaitFor = time.Second // how long an instance believes what it read: that no message of a queue waits
-	// How many deliveries may leave no attempt in the record until attempts are counted before they run.
+	maxRounds   = 3           // how often a message is settled again, its record or lane not being as assumed
+	maxResumes  = 5           // how many attempts may follow in one request, even if the clock stands still
+	noneWaitFor = time.Second // how long an instance relies on having read that a queue has no lane
+	// How many deliveries may leave no attempt in the record before attempts are counted ahead of running.
 	unexplained = 3
 	grace       = time.Second // how long a leased handler may take to return after its deadline
 )
 
-// bounded is the context of a step around a handler. It does not end when the caller leaves.
+// bounded returns the context of a step around a handler. It does not end when the caller leaves.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 }
@@ -46,15 +46,15 @@ type attempt struct {
 
 // position is where a message is in the lane of its key, as it was read.
 type position struct {
-	lane   lane.Lane // without an id: it was not read
+	lane   lane.Lane // empty: it was not read
 	behind bool      // another message of its key is before it
 	due    time.Time // its time of delivery; zero: now
 }
 
 func (p position) waits() bool { return p.behind || !p.due.IsZero() }
 
-// deliver makes attempts until the message has its answer. Where the next one is due soon, the request waits
-// for it without a slot.
+// deliver makes attempts until the message has its answer. If the next attempt is due soon, the request waits
+// for it, without a slot.
 func (d *delivery) deliver(ctx context.Context) answer {
 	delivered, waited := d.repeated(), false
 	// An attempt that kills its worker leaves no other line.
@@ -100,7 +100,7 @@ func (d *delivery) attempt(ctx context.Context, delivered, waited bool) answer {
 	}
 }
 
-// decide takes the steps that are left, and turns what is recorded into an answer or a failure.
+// decide takes the remaining steps, and turns what is recorded into an answer or a failure.
 func (a *attempt) decide(ctx context.Context, f finding) finding {
 	if f.state == goesOn {
 		f = a.order(ctx)
@@ -117,7 +117,7 @@ func (a *attempt) decide(ctx context.Context, f finding) finding {
 	return f
 }
 
-// order finds whether the message has to wait, until its time of delivery or behind others of its key.
+// order finds whether the message has to wait: until its time of delivery, or for others of its key.
 func (a *attempt) order(ctx context.Context) finding {
 	now := a.config.Now()
 	a.at = position{}
@@ -160,7 +160,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	return found(waiting, retry.Busy("behind_delayed", nil))
 }
 
-// noneWaits reports whether the queue has no lane, by one read for all its messages.
+// noneWaits reports whether the queue has no lane. One read serves all its messages.
 func (d *delivery) noneWaits(ctx context.Context) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -172,7 +172,7 @@ func (d *delivery) noneWaits(ctx context.Context) (bool, error) {
 	})
 }
 
-// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was
+// claim claims the event for a leased handler. For a Tx handler it reads the record, if the event was
 // delivered before.
 func (a *attempt) claim(ctx context.Context) finding {
 	switch {
@@ -189,8 +189,8 @@ func (a *attempt) claim(ctx context.Context) finding {
 	return a.recall(ctx)
 }
 
-// recall reads the record of an event that was delivered before. It counts the attempt before it runs, where
-// earlier ones seem to have killed their workers.
+// recall reads the record of an event that was delivered before. If earlier attempts seem to have killed
+// their workers, it counts this one before it runs.
 func (a *attempt) recall(ctx context.Context) finding {
 	seen, err := a.run.Look(ctx)
 	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
@@ -235,7 +235,7 @@ func (a *attempt) lease(ctx context.Context) finding {
 }
 
 // perform calls the handler and commits the effect with the record. After a conflict it calls the handler
-// again. A leased handler goes on when the caller leaves: half a call is worse than a whole one.
+// again. A leased handler continues when the caller leaves: half a call is worse than a whole one.
 func (a *attempt) perform(ctx context.Context) finding {
 	if a.leased() {
 		ctx = context.WithoutCancel(ctx)
@@ -267,8 +267,8 @@ func (a *attempt) perform(ctx context.Context) finding {
 	}
 }
 
-// effect calls the handler, and survives its panic and a deadline that it ignores. A call that has not
-// returned a grace after its deadline is abandoned: a leased one may still act outside, so its lease stays.
+// effect calls the handler, and survives a panic and a deadline that the handler ignores. It abandons a call
+// after its deadline, a leased one after grace: that one may still act outside, so its lease stays.
 func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
 	type returned struct {
 		effect handler.Effect
@@ -329,8 +329,8 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 	return h.Do(ctx, event)
 }
 
-// emit adds the writes of an effect's emissions. It refuses an emission to a queue that the catalog does not
-// list for the handler, since nothing is granted for it. The release is at fault: it is tried again.
+// emit adds the writes of an effect's emissions. It refuses a queue that the catalog does not list for the
+// handler, because the worker has no permission for it. The release is at fault, so the attempt is repeated.
 func (d *delivery) emit(event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
 	undeclared := func(emission handler.Emission) bool { return !slices.Contains(d.policy.Emits, emission.To) }
 	if slices.ContainsFunc(effect.Emit, undeclared) {
@@ -340,7 +340,7 @@ func (d *delivery) emit(event handler.Event, effect *handler.Effect) (lane.Emitt
 	return lane.Emit(d.config.Catalog, event, effect, d.config.Now())
 }
 
-// commit commits the effect with the record. For a leased handler it has its own time.
+// commit commits the effect with the record. For a leased handler it has its own time limit.
 func (a *attempt) commit(ctx context.Context, end dedupe.Ending) (seen dedupe.Seen, err error) {
 	if a.leased() {
 		ctx, cancel := bounded(ctx)

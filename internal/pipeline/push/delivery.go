@@ -39,15 +39,15 @@ type envelope struct {
 	message     contract.Message
 	messageID   string
 	publishedAt time.Time
-	number      int       // the broker's count of the deliveries; 0: it sends none
+	number      int       // the broker's count of the deliveries; 0: it sent none
 	trace       string    // the id of the trace that the push is part of
-	received    time.Time // the ack deadline begins then
-	firstID     string    // its id as it was first published
+	received    time.Time // when the ack deadline began
+	firstID     string    // the message's id when it was first published
 }
 
 var errEnvelope = errors.New("push: not a push request's body")
 
-// decodeEnvelope reads a push request's body. Its error holds nothing of the body.
+// decodeEnvelope reads a push request's body. Its error repeats nothing of the body.
 func decodeEnvelope(body []byte) (envelope, error) {
 	var w wrapped
 	// A message id becomes part of a document's id and of attributes. Those of Pub/Sub are digits.
@@ -68,12 +68,12 @@ type delivery struct {
 	envelope
 	queue   *queue
 	event   handler.Event
-	record  dedupe.Record   // of the event, with what the message says of it
+	record  dedupe.Record   // the event's record, with what the message says about it
 	broken  error           // why the message has no valid event
 	due     time.Time       // the time of delivery that its sender requested
-	lane    lane.Name       // in which the message waits, if it has to
+	lane    lane.Name       // where the message waits, if it has to
 	policy  catalog.Handler // of the event's type
-	handler handler.Handler // neither Tx nor Leased: none is registered
+	handler handler.Handler // neither Tx nor Leased: no handler is registered
 	replay  string          // the id of the dead letter that it replays; empty: none, or an invalid claim
 	log     *slog.Logger    // its lines name queue, event and message
 }
@@ -82,11 +82,11 @@ func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
 	d.log.LogAttrs(ctx, slog.LevelWarn, what, more...) //nolint:sloglint // Each caller gives a constant.
 }
 
-// leased reports whether the handler's effect is outside.
+// leased reports whether the handler's effect is in another service.
 func (d *delivery) leased() bool { return d.handler.Leased != nil }
 
-// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else each delivery
-// reads it.
+// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Otherwise each delivery
+// reads its lane.
 func (d *delivery) mayMissLane() bool { return d.lane.OrderingKey != "" && !d.queue.waits }
 
 // returned reports whether the message was released from a lane.
@@ -138,7 +138,7 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	return d
 }
 
-// countAttempts finds how many attempts the event may have, and how many of them were made elsewhere.
+// countAttempts finds how many attempts the event may have, and how many were made elsewhere.
 func (d *delivery) countAttempts() {
 	// The message may request fewer attempts than the handler's, in an attribute or in its body.
 	requested, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
@@ -148,13 +148,13 @@ func (d *delivery) countAttempts() {
 		}
 	}
 	if !d.replayed() { // a replay has all its attempts
-		// There is at least one attempt here: its sender wants it tried.
+		// At least one attempt is left here: the sender wants the event tried.
 		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.policy.MaxAttempts-1)))
 	}
 }
 
-// begin starts the run of an attempt. The record of a broken message is of the message, since the event that
-// it names may be another's.
+// begin starts the run of an attempt. A broken message has a record of its own, because the event that it
+// names may be another's.
 func (d *delivery) begin() (run *dedupe.Run) {
 	if d.broken != nil {
 		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record,
@@ -168,7 +168,7 @@ func (d *delivery) begin() (run *dedupe.Run) {
 	return run
 }
 
-// refused finds a message that is not for the queue, too old or broken.
+// refused returns the finding for a message that is not for the queue, too old or broken.
 func (d *delivery) refused() finding {
 	q, published := d.queue, d.record.PublishedAt
 	switch {
@@ -186,8 +186,8 @@ func (d *delivery) refused() finding {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. Of a
-// message that breaks the contract, which is a terminal error, the event has only the id, where attributes
+// decodeEvent turns a push into an event of its queue's contract, with the identity of its record. For a
+// message that breaks the contract it returns a terminal error and an event with only the id, if attributes
 // and body agree on it.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// state is the result of a step: the attempt goes on, it is answered, or why its message is not handled now.
+// state is the result of a step: the attempt goes on, has its answer, or cannot handle its message now.
 type state string
 
 const (
@@ -46,7 +46,7 @@ type finding struct {
 	answer  answer
 }
 
-// found is a finding whose failure means what its error says.
+// found returns the finding for a failure, with the meaning that its error has.
 func found(state state, failure error) finding {
 	return finding{state: state, failure: failure, means: retry.Decide(failure)}
 }
@@ -59,7 +59,7 @@ func final(reply answer) finding { return finding{state: answered, answer: reply
 
 func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
-// again answers that the message is to be delivered again.
+// again returns the answer that requests another delivery.
 func (f finding) again() answer {
 	reply := answer{Outcome: retry.Retry, Status: int(f.means.Class), Reason: f.means.Reason}
 	reply.cause = cause(f.failure)
@@ -79,7 +79,7 @@ const (
 	bury   disposition = "bury"   // never: it is dead-lettered
 )
 
-// rule is a row of the table. The first one of the finding's state whose conditions all hold decides.
+// rule is a row of the table. The first row of the finding's state whose conditions all hold decides.
 type rule struct {
 	state state
 	when  []condition
@@ -96,7 +96,7 @@ type situation struct {
 	of              *attempt
 	now             time.Time
 	next, latest    time.Time     // when the request itself would go on, and until when it may; zero: it cannot
-	wait, requested time.Duration // the policy's wait, and that of the called service
+	wait, requested time.Duration // the policy's wait, and the wait that the called service requests
 }
 
 var (
@@ -144,8 +144,8 @@ var (
 	}
 )
 
-// dispositions is the table of dispositions. A failure of what all messages share is nacked, which slows the
-// subscription down. Any other nack would slow messages that could succeed, so it has a budget.
+// dispositions is the table of dispositions. A failure that concerns all messages is nacked, which slows the
+// subscription down. Any other nack would slow messages that could succeed, so those have a budget.
 var dispositions = []rule{
 	{unanswered, nil, nack},
 	{uncertain, nil, nack},
@@ -167,8 +167,8 @@ var dispositions = []rule{
 	{failed, nil, keep},
 }
 
-// unperformed is the finding after a failure of the handler or, where unknown, of the commit. over: the
-// attempt was ended by its deadline or its caller.
+// unperformed returns the finding after a failure of the handler or, if unknown, of the commit. over: the
+// attempt's deadline or its caller ended it.
 func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool) finding {
 	f := found(failed, err)
 	f.attempt = a.run.Attempt()
@@ -178,7 +178,7 @@ func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool
 	one := f.means.Scope == retry.OneMessage
 	switch {
 	case a.leased() && errors.Is(err, errAbandoned):
-		// It still runs and cannot be stopped: no other attempt until the lease ends.
+		// It still runs and cannot be stopped: no other attempt may begin until the lease ends.
 		a.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
 		f.state = unanswered
 	case a.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
@@ -226,7 +226,7 @@ func (a *attempt) read(f finding) finding {
 		// A copy was kept, and its acknowledgement was lost: the next message of the key may follow at once.
 		reply.Reason, reply.next.hold = delayedBefore, a.mayMissLane()
 	case dedupe.Differs:
-		// Under a record of its own, so that its redelivery is a duplicate.
+		// The conflict has a record of its own, so that its redelivery is a duplicate.
 		run.Conflict()
 		return found(failed, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Early:
@@ -239,7 +239,7 @@ func (a *attempt) read(f finding) finding {
 
 const (
 	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
-	nextLook  = time.Second     // when it tries again a message that another worker has
+	nextLook  = time.Second     // when it tries a message again that another worker has
 )
 
 // exhausted makes the failure of an event's last attempt a terminal one.
@@ -266,7 +266,7 @@ func (a *attempt) dispose(f finding) finding {
 		if in.next = a.received.Add(nextLook); !in.next.After(in.now) {
 			in.next = time.Time{}
 		}
-		// Not much later than the broker's next delivery: the other worker may end before its lease.
+		// Not much later than the broker's next delivery: the other worker may finish before its lease ends.
 		if late := in.now.Add(max(backoff.Wait(1, 0), nextLook)); in.due.IsZero() || in.due.After(late) {
 			in.due = late
 		}
@@ -293,8 +293,8 @@ func (a *attempt) dispose(f finding) finding {
 // workerDied is the failure of an event whose last attempt ended with its worker.
 var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
-// detail is the text of a dead letter beside its reason. It is made of our own errors, which hold codes,
-// field paths and ids.
+// detail returns the text that a dead letter has in addition to its reason. Its sources are our own errors,
+// which contain codes, field paths and ids.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
@@ -316,8 +316,8 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of another's error below
-// it.
+// cause returns the log's text of a failure in addition to its reason: the detail, and the type of a foreign
+// error below it.
 func cause(err error) string {
 	text, root := detail(err), err
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {

@@ -35,8 +35,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Authenticator checks the token of a push, which is the Authorization header's value. The error wraps
-// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or is any other for a token that is missing or wrong.
+// Authenticator checks the token of a push: the value of its Authorization header. The error wraps
+// serve.ErrNotAllowed or serve.ErrKeysUnavailable; any other means that the token is missing or wrong.
 type Authenticator interface {
 	Verify(ctx context.Context, authorization string) error
 }
@@ -74,9 +74,9 @@ type Service struct {
 type queue struct {
 	catalog.Queue
 	slots *slots
-	// waits: it is ordered and its messages usually wait in lanes, so each delivery reads its lane.
+	// waits: the queue is ordered and its messages usually wait in lanes, so each delivery reads its lane.
 	waits bool
-	// noneWait is whether no message of it waits in a lane. Else each delivery reads its lane.
+	// noneWait remembers that the queue has no lane. Without that, each delivery reads its lane.
 	noneWait *cache.Cache[bool]
 	// oneTarget: its messages of all types go to one service outside.
 	oneTarget bool
@@ -102,7 +102,7 @@ func New(config Config) *Service {
 func (s *Service) newQueue(q catalog.Queue) *queue {
 	places, leased, many := map[string]bool{}, false, false
 	for _, spec := range q.Handlers {
-		// The paths of posts to one target do not matter.
+		// Posts to different paths of one target count as one.
 		places[cmp.Or(spec.Post.Target, spec.Name)] = true
 		if h, _ := s.config.Handlers.Lookup(spec.Name); h.Leased != nil {
 			leased, many = true, many || h.Leased.ManyPlaces
@@ -112,17 +112,17 @@ func (s *Service) newQueue(q catalog.Queue) *queue {
 		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency},
 		nacks:    rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
-		// Messages wait in lanes by a policy that is not the broker's, and where the called service requests it.
+		// Messages wait in lanes if the policy is not the broker's, or if the called service requests a wait.
 		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 	}
 }
 
-// phases is how many bookkeeping steps a handler has: lane, claim, result, dead letter, outbox, lane, alarm.
+// phases counts the steps around a handler: lane, claim, result, dead letter, outbox, lane, alarm.
 const phases = 7
 
 // Longest is the longest time from a push's body to its answer.
 func (s *Service) Longest() time.Duration {
-	longest := bookkeeping // a dead letter is kept
+	longest := bookkeeping // to keep a dead letter
 	for _, q := range s.queues {
 		longest = max(longest, q.AckDeadline+grace+phases*bookkeeping)
 	}
@@ -181,8 +181,8 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// maxPushBody is a message of Pub/Sub's largest size in base64, with attributes that JSON may escape to six
-// times their size, and the wrapping.
+// maxPushBody is the size of Pub/Sub's largest message in base64, of its attributes, which JSON may escape to
+// six times their size, and of the wrapping.
 const maxPushBody = (contract.MaxMessageBytes/3+1)*4 +
 	contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
@@ -215,7 +215,7 @@ func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue,
 // traceparent is the header of the W3C's Trace Context, up to the id of the trace.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
 
-// traceOf is the id of the trace in the first of the values that has one; empty: none has.
+// traceOf returns the trace id of the first value that has one; empty if none has.
 func traceOf(values ...string) string {
 	for _, value := range values {
 		if found := traceparent.FindStringSubmatch(value); found != nil && strings.Trim(found[1], "0") != "" {
@@ -279,7 +279,7 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 		// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked.
 		case len(header.Values("X-Serverless-Authorization")) > 0 || len(header.Values("Authorization")) > 1:
 			s.refuse(w, r, errTwoTokens)
-		// Only browsers send these. Beside an emulator, which needs no token, any open page could post here.
+		// Only browsers send these. With an emulator, which needs no token, any open page could post here.
 		case len(header.Values("Origin")) > 0 || len(header.Values("Sec-Fetch-Site")) > 0:
 			s.refuse(w, r, errBrowser)
 		default:

@@ -16,20 +16,20 @@ import (
 	"billhook/internal/retry"
 )
 
-// settle carries out the disposition. Where the record or the lane is not as assumed, it returns that
+// settle carries out the disposition. If the record or the lane is not as assumed, it returns that as its
 // finding.
 func (a *attempt) settle(ctx context.Context, f finding) finding {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if f.state == uncertain {
-		// A commit whose answer was lost is recognized, where the store answers again.
+		// The commit's answer may be lost: if the store answers again, the record shows whether it was made.
 		if seen, err := a.run.Look(ctx); err == nil && seen != dedupe.Fresh {
 			return records(seen)
 		}
 	}
 	if f.state == uncertain || f.state == held {
-		// An attempt that was counted before it ran, and did not fail by its event, is taken back. Where that
-		// fails, it stays counted.
+		// This takes back an attempt that was counted before it ran, if the event did not cause its failure. If
+		// that fails, the attempt stays counted.
 		if _, err := a.run.Uncount(ctx, f.means.Reason); err != nil {
 			a.warn(ctx, "attempt not taken back", slog.String("reason", f.means.Reason))
 		}
@@ -45,7 +45,7 @@ func (a *attempt) settle(ctx context.Context, f finding) finding {
 		switch kept, err = a.keep(ctx, f, &reply); {
 		case err != nil && f.state == waiting:
 			return unkept(f, err)
-		case err != nil: // it stays with the broker
+		case err != nil: // the broker keeps it
 			a.warn(ctx, "message not kept for its wait",
 				slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
 		}
@@ -91,12 +91,12 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 	return seen, err
 }
 
-// keep puts the message into its lane. After an attempt its writes are returned, to be committed with the
-// record; else it commits them. It adds to the reply when the message is due.
+// keep puts the message into its lane. After an attempt it returns the writes, to be committed with the
+// record; otherwise it commits them itself. It adds to the reply when the message is due.
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
-	// The event that it waits for may be behind it. A worker with a fast clock may have released one beside its
-	// key.
+	// A message that waits for another event gets its own lane, as that event may be behind it. It returns there
+	// if a worker with a fast clock released it too early.
 	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}
@@ -133,10 +133,10 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 	return kept, nil
 }
 
-// unkept is the finding of a message that has to wait and could not be kept. It is not handled.
+// unkept returns the finding for a message that has to wait but could not be kept. It is not handled.
 func unkept(f finding, err error) finding {
 	switch {
-	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to hold it, and with it the key
+	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker must hold it, and so its key
 		return found(unanswered, retry.Busy(f.means.Reason, err))
 	case errors.Is(err, lane.ErrUnfit):
 		return found(failed, retry.Permanent("too_large_to_wait", err))
@@ -150,7 +150,7 @@ func unkept(f finding, err error) finding {
 // bury publishes the dead letter, and records it once the broker has confirmed it.
 func (a *attempt) bury(ctx context.Context, f finding) finding {
 	if a.broken != nil && a.event.ID != "" && a.queue.OnCorrected == catalog.Accept {
-		// The record of the event that it names has its dead letter, so that a corrected message can close it.
+		// The record of the event that it names gets the dead letter, so that a corrected message can close it.
 		record := a.record
 		record.EventID = a.event.ID
 		named := a.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)
@@ -169,7 +169,7 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 	reply := f.again()
 	reply.Outcome, reply.Attempt = a.buried(), a.run.Attempt()
 	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not arrive
-	// Attempts began, and none ended: the last one was counted before it ran, and no further one is.
+	// Attempts began and none ended: the last was counted before it ran, so this adds none.
 	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
 	if uncounted {
 		reply.Attempt--
@@ -215,14 +215,14 @@ func (d *delivery) Own() string {
 	return deadletter.ItemID(d.queue.Queue, d.firstID, d.message)
 }
 
-// Replaceable: the effect of a Tx handler does not exist without its record. That of a leased one is unknown.
+// Replaceable: a Tx handler without a record had no effect. The effect of a leased one is unknown.
 func (d *delivery) Replaceable(dead dedupe.Record) bool {
 	spec, _ := d.queue.Handler(dead.EventType)
 	h, found := d.config.Handlers.Lookup(spec.Name)
 	return d.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
 }
 
-// Close names the delivered message in the dead letters.
+// Close returns the writes that close the dead letters, as corrected by the delivered message.
 func (d *delivery) Close(ids []string) (writes []store.Write) {
 	now := d.config.Now()
 	for _, id := range ids {

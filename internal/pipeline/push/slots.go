@@ -9,7 +9,7 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// A broker has at most some 1,000 pushes of one subscription under way (its documentation of push).
+// A broker has at most about 1,000 pushes of one subscription in progress (its documentation of push).
 const (
 	maxWaiting      = 1000
 	maxWaitingBytes = 64 << 20
@@ -25,7 +25,7 @@ type waits struct {
 // Draining reports whether Drain was called.
 func (w *waits) Draining() bool { return w.ended.Err() != nil }
 
-// wait reports whether the time has passed before the other channel closes, the service drains or ctx ends.
+// wait reports whether the time has passed before other closes, the service drains or ctx ends.
 func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}) bool {
 	c, stop := w.timer(d)
 	defer stop()
@@ -39,7 +39,7 @@ func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}
 	return false
 }
 
-// slots bounds how many messages of a queue are handled at once. Waiting ones get their slots key by key.
+// slots bounds how many messages of a queue are handled at once. Keys of waiting messages take turns.
 type slots struct {
 	*waits
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ type waiter struct {
 }
 
 // acquire reports whether it got a slot for a message before the service drains, patience is over, or ctx
-// ends. Where too many wait already, it fails at once.
+// ends. If too many messages wait already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

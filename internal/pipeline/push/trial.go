@@ -11,8 +11,8 @@ import (
 	"billhook/internal/pipeline/lane"
 )
 
-// Try implements dryrun.Worker: it takes the steps of an attempt on a store that records the writes and makes
-// none of them. The service's own store must refuse commits, for a handler that commits by itself.
+// Try implements dryrun.Worker. It takes the steps of an attempt on a store that records writes and makes
+// none. The service's own store must refuse commits, in case a handler commits by itself.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
@@ -59,7 +59,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	return t, nil
 }
 
-// whole gives a message without attributes those that its producer would have given it.
+// whole adds to a message without attributes those that its producer would have set.
 func (s *Service) whole(q *queue, m contract.Message) contract.Message {
 	if len(m.Attributes) > 0 {
 		return m

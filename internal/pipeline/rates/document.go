@@ -11,7 +11,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// document is one shard of a bucket, or the counts of an instance for one. A day has only queues.
+// document is one shard of a bucket, or the counts that an instance adds to it. A day has only queues.
 type document struct {
 	Queues   map[string]Counts   `store:"queues"`
 	Targets  map[string]Target   `store:"targets,omitzero"`
@@ -26,13 +26,13 @@ type instance struct {
 	Breakers map[string]Breaker `store:"breakers,omitzero"`
 }
 
-// documentOf reads a document. An unreadable one counts nothing.
+// documentOf reads a document. An unreadable one has no counts.
 func documentOf(fields map[string]any) document {
 	d := document{
 		Queues: map[string]Counts{}, Targets: map[string]Target{}, Services: map[string]instance{},
 		Releases: map[string]Release{},
 	}
-	_ = store.Decode(fields, &d) // requires nothing
+	_ = store.Decode(fields, &d) // no field is required
 	return d
 }
 
@@ -77,10 +77,10 @@ type Bucket struct {
 
 // Now is the present state.
 type Now struct {
-	Queues   map[string]Counts // of about the last 60 minutes: a part of the hour before this one is added
+	Queues   map[string]Counts // about the last 60 minutes: this hour, and a share of the hour before
 	Targets  map[string]Target // of this hour and the one before
-	Services []Service         // the instances, the one seen last first
-	Releases []Release         // of the webhook service, the one seen last first
+	Services []Service         // the instances; the last seen first
+	Releases []Release         // of the webhook service; the last seen first
 }
 
 // Target has the answers of a target, and its breakers.
@@ -88,7 +88,7 @@ type Target struct {
 	Name    string           `json:"name"`
 	Answers map[string]int64 `json:"answers" store:"answers"`    // by class: 2xx to 5xx, not_known, and none
 	Last    []Answer         `json:"last" store:"last,omitzero"` // the newest first
-	// Open are the breakers that are not closed, of the instances that were seen within GoodFor.
+	// Open has the breakers that are not closed, of the instances that were seen within GoodFor.
 	Open      []OpenBreaker `json:"open"`
 	Instances int           `json:"instances"` // how many were seen within GoodFor
 }

@@ -1,7 +1,7 @@
 // Package rates counts the outcomes of each queue's deliveries, by hour and by day, and the answers of
 // targets. An instance counts in memory, and every few seconds adds its counts to the documents of its shard.
-// The numbers are approximate: a killed instance loses the last ones, and a lost answer of the store adds
-// twice. The package does not write during a delivery, and knows no payload.
+// The numbers are approximate: a killed instance loses its last counts, and a commit whose answer is lost is
+// added twice. The package does not write during a delivery, and sees no payload.
 package rates
 
 import (
@@ -11,8 +11,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection has the documents of hours and days. An id is hour-2006010215, or day-20060102, in UTC, and the
-// shard: so the ids of a unit have the order of the times.
+// Collection has the documents of hours and days. An id is hour-2006010215 or day-20060102, in UTC, followed
+// by the shard, so a unit's ids sort by time.
 const Collection = "rates"
 
 const (
@@ -52,7 +52,7 @@ func (u Unit) layout() (prefix, layout string) {
 	return "hour-", "hour-2006010215"
 }
 
-// Of is the beginning of the bucket of a time, in UTC.
+// Of returns the beginning of the bucket that contains a time, in UTC.
 func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
 
 func (u Unit) key(at time.Time, shard int) store.Key {
@@ -60,7 +60,7 @@ func (u Unit) key(at time.Time, shard int) store.Key {
 	return store.Key{Collection: Collection, ID: fmt.Sprintf("%s-%d", at.UTC().Format(layout), shard)}
 }
 
-// at is the beginning of the bucket of a document; zero if the id is invalid.
+// at returns the beginning of a document's bucket; zero if the id is invalid.
 func (u Unit) at(id string) time.Time {
 	_, layout := u.layout()
 	at, _ := time.Parse(layout, id[:min(len(id), len(layout))])
@@ -69,13 +69,13 @@ func (u Unit) at(id string) time.Time {
 
 // Counts has the outcomes of a queue's deliveries.
 type Counts struct {
-	// In counts messages that come for the first time: not redelivered, not after a wait, not as a replay.
+	// In counts first deliveries: no redeliveries, no deliveries after a wait, and no replays.
 	In int64 `json:"in" store:"in,omitzero" show:"In"`
 	// Processed, Other and Dead count finished messages. Other: duplicates, expired, dropped or superseded.
 	Processed int64 `json:"processed" store:"processed,omitzero" show:"Processed"`
 	Other     int64 `json:"other" store:"other,omitzero" show:"Otherwise"`
 	Dead      int64 `json:"dead" store:"dead,omitzero" show:"Dead-lettered"`
-	// Failed counts failed attempts that are followed by another.
+	// Failed counts the failed attempts that another attempt follows.
 	Failed int64 `json:"failed" store:"failed,omitzero" show:"Failed"`
 }
 
@@ -139,7 +139,7 @@ type Breaker struct {
 type Service struct {
 	Instance string `json:"instance" show:"Instance"`
 	Name     string `json:"service" store:"service" show:"Service"`
-	// Pool is that of the queues that it serves; empty: all.
+	// Pool is the pool whose queues the instance serves; empty: all queues.
 	Pool      string    `json:"pool" store:"pool" show:"Pool,less"`
 	Version   string    `json:"version" store:"version" show:"Version"`
 	Catalog   string    `json:"catalog" store:"catalog" show:"Catalog"` // the hash of its catalog

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Store    store.GetCommitter
 	Self     Service          // this instance, with its own unique Instance
-	Breakers func() []Breaker // those that are not closed
+	Breakers func() []Breaker // the breakers that are not closed
 	Now      func() time.Time
 	// AfterFunc calls f when d has passed; stop prevents a call that has not been made yet.
 	AfterFunc func(d time.Duration, f func()) (stop func())
@@ -54,12 +54,12 @@ func (r *Recorder) count(change func(to document, now time.Time)) {
 	change(r.counted, r.at)
 }
 
-// Arrived counts a message of a queue that comes for the first time.
+// Arrived counts the first delivery of a message of a queue.
 func (r *Recorder) Arrived(queue string) {
 	r.count(func(to document, _ time.Time) { to.Queues[queue] = to.Queues[queue].Plus(Counts{In: 1}) })
 }
 
-// Ended counts the outcome of a delivery. attempt is its number; a delivery that only waits has 0.
+// Ended counts the outcome of a delivery. attempt is its number; 0: no attempt was made.
 func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
 	var ended Counts
 	switch outcome {
@@ -89,7 +89,7 @@ func (r *Recorder) Answered(name string, status int, code string, took time.Dura
 
 const maxRelease = 64
 
-// Release remembers a release of the webhook service, as a message names it. An impossible name is ignored.
+// Release records the release of the webhook service that a message names. An invalid name is ignored.
 func (r *Recorder) Release(name string) {
 	odd := func(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '_' }
 	if name == "" || len(name) > maxRelease || strings.ContainsFunc(name, odd) {
@@ -117,7 +117,7 @@ func (r *Recorder) Start() {
 	})
 }
 
-// Close flushes once more, and ends what Start began. Counts that the store does not take in time are lost.
+// Close stops the flushes of Start, and flushes once more. Counts that are not stored in time are lost.
 func (r *Recorder) Close(ctx context.Context) {
 	r.mu.Lock()
 	r.closed = true
@@ -136,8 +136,8 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// Flush adds the counts to the documents of the hour and day of the last of them. An instance without counts
-// reports itself every SeenEvery. After an error the next call adds them: twice if only the answer was lost.
+// Flush adds the counts to the documents of the last count's hour and day. An instance without counts reports
+// itself every SeenEvery. A failed call's counts go into the next: twice if only the answer was lost.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()

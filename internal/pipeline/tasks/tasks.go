@@ -85,7 +85,7 @@ var all = []struct {
 	{"cleanup", (*Service).cleanup},
 }
 
-// Names are all tasks, as in /tasks/{name}, and Scheduled those that Path runs.
+// Names lists all tasks, as in /tasks/{name}; Scheduled lists the tasks that Path runs.
 var (
 	Names = func() (names []string) {
 		for _, t := range all {
@@ -126,8 +126,8 @@ func (s *Service) Routes(r chi.Router) {
 	post(Path, s.scheduled)
 }
 
-// scheduled does the tasks at once: each has its own time and line, and none waits for another or fails with
-// it.
+// scheduled runs the tasks concurrently. Each has its own time limit and log line, and none waits for another
+// or fails with it.
 func (s *Service) scheduled(ctx context.Context) (any, error) {
 	done, errs := make([]any, len(Scheduled)), make([]error, len(Scheduled))
 	var running sync.WaitGroup
@@ -161,7 +161,7 @@ func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	return done, err
 }
 
-// guarded has a panic end its own task alone. Its value may repeat a document, and is left out.
+// guarded turns a panic into its task's error, without the value, which may contain a document.
 func guarded(run task) task {
 	return func(s *Service, ctx context.Context) (done any, err error) {
 		defer func() {
@@ -173,7 +173,7 @@ func guarded(run task) task {
 	}
 }
 
-// ReleaseDelayed does the task of that name for an alarm in this process. A failure is only logged.
+// ReleaseDelayed runs the task release-delayed for an alarm in this process. A failure is only logged.
 func (s *Service) ReleaseDelayed(ctx context.Context) {
 	_, _ = s.do(ctx, path.Base(ReleasePath), (*Service).releaseDelayed)
 }
@@ -181,10 +181,10 @@ func (s *Service) ReleaseDelayed(ctx context.Context) {
 type relayed struct {
 	lane.Report
 	OldestSeconds int64 `json:"oldest_seconds"`  // of the oldest message that still waits; 0: none waits
-	Copies        int   `json:"copies,omitzero"` // of what the webhook service reads
+	Copies        int   `json:"copies,omitzero"` // documents copied for the webhook service
 }
 
-// relayOutbox publishes messages, and copies documents, which were not done right after their commit.
+// relayOutbox publishes the messages and copies the documents that are left over from their commits.
 func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 	done, err := s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 	if s.Ingest != nil {
@@ -195,7 +195,7 @@ func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 	return done, err
 }
 
-// releaseDelayed publishes all due messages, because a rest would wait for the next run.
+// releaseDelayed publishes all due messages, because any that remained would wait for the next run.
 func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 	var all relayed
 	for {
@@ -261,7 +261,7 @@ func (s *Service) republish(ctx context.Context, record dedupe.Record) (republis
 	return republish, err
 }
 
-// OrphanAfter is the time after the end of a lease when its event gets no redelivery any more.
+// OrphanAfter is how long after the end of a lease its event may still be redelivered.
 func OrphanAfter(c *catalog.Catalog) time.Duration {
 	var longest time.Duration
 	for _, q := range c.Queues {
@@ -277,7 +277,7 @@ func (s *Service) runOperations(ctx context.Context) (any, error) {
 
 const settling = time.Minute
 
-// checkPauses counts the paused queues whose messages are pushed anyway, each with a line for the alert.
+// checkPauses counts the paused queues whose messages are pushed anyway, and logs each for the alert.
 func (s *Service) checkPauses(ctx context.Context) (undone int, err error) {
 	if s.Subscriptions == nil {
 		return 0, nil
@@ -305,7 +305,7 @@ func (s *Service) checkPauses(ctx context.Context) (undone int, err error) {
 	return undone, nil
 }
 
-// Expiring are the collections that the cleanup removes from without a TTL, as in terraform/firestore.tf.
+// Expiring lists the collections with a TTL in terraform/firestore.tf; else the cleanup removes what expired.
 var Expiring = []string{
 	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Collection, "rateBlocks", "requests",
 }

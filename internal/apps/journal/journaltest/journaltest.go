@@ -30,13 +30,13 @@ import (
 	"billhook/internal/retry"
 )
 
-// Queue is the queue whose handlers run, and remember how long its records are kept.
+// Queue is the queue whose handlers run; remember is how long its records are kept.
 const (
 	Queue    = "books"
 	remember = 48 * 24 * time.Hour
 )
 
-// Message is the body of a message, as the queue has decoded it.
+// Message returns the body of a message, as the queue has decoded it.
 func Message(
 	t require.TestingT, c *catalog.Catalog, id, eventType string, at time.Time, data string,
 ) contract.Body {
@@ -129,9 +129,9 @@ func (b *books) now() time.Time { return time.Unix(0, b.clock.Load()).UTC() }
 
 var tenants = []string{"acme", "globex"}
 
-// Run delivers events any number of times, in any order, with lost answers of the store, and checks that an
+// Run delivers events any number of times, in any order, with lost answers of the store. It checks that an
 // event has one entry, which balances in each currency, that an entry has one reversal, which is its exact
-// opposite, and that the books hold nothing else.
+// opposite, and that the books have no other entries.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	shipped, db, round := catalogtest.Shipped(), open(t), 0
@@ -222,7 +222,7 @@ func (b *books) redelivered(t *rapid.T) {
 // conflict delivers another payload under an event's id, perhaps after its record has expired.
 func (b *books) conflict(t *rapid.T) {
 	e := *b.pick(t)
-	e.data = `{"invoice_id":"i1","amount":"10000.01","currency":"EUR"}` // nobody else's amount
+	e.data = `{"invoice_id":"i1","amount":"10000.01","currency":"EUR"}` // no other event has this amount
 	seen, _, err := b.tries(t, e.tenant, b.body(t, &e))
 	if err != nil {
 		require.Equal(t, "entry_conflict", retry.Decide(err).Reason)
@@ -290,7 +290,7 @@ func (b *books) revertByHand(t *rapid.T) {
 		}
 		require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), reversal.ID)
 		e.reversed = true
-		b.faults.FailAfter(0) // where the reversal exists nothing was committed
+		b.faults.FailAfter(0) // if the reversal exists, nothing was committed
 		return
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Credited credits an order's points; it sets the move's From and Currency.
+// Credited returns the writes that credit an order's points; it sets the move's From and Currency.
 func Credited(t require.TestingT, m ledger.Move) []store.Write {
 	m.From, m.Currency = ledger.IssuedPoints(m.Order), ledger.Points
 	return filetest.Must(ledger.Credit(m))(t)
 }
 
-// Sale is a journal entry of an event: a sale for cash.
+// Sale returns the journal entry of an event: a sale for cash.
 func Sale(tenant, event, period string, cents int64, at time.Time) ledger.Entry {
 	return ledger.Entry{
 		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "invoice.paid", Rule: "sale",

@@ -39,14 +39,14 @@ type world struct {
 	store *storetest.Faults
 	now   time.Time
 	ops   int
-	// orders and journal are what the books must hold: the chains by order, and the lines of each journal entry
-	// by id.
+	// orders and journal are what the books must contain: the chains by order, and the lines of each journal
+	// entry by id.
 	orders  map[string]*order
 	journal map[string][]ledger.Line
-	// chains and entries were read before, and may be out of date.
+	// chains and entries were read earlier, and may be out of date.
 	chains  map[string]ledger.Chain
 	entries []store.Document
-	// hashes are those of the entries at the last check.
+	// hashes has the hashes of the entries at the last check.
 	hashes map[string]string
 }
 
@@ -103,7 +103,7 @@ func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	return err == nil
 }
 
-// all are the documents of all entries, by id.
+// all returns the documents of all entries, by id.
 func (w *world) all(t require.TestingT) map[string]store.Document {
 	all := map[string]store.Document{}
 	for _, doc := range storetest.All(t, w.store.Store, ledger.Entries) {
@@ -132,7 +132,7 @@ func (w *world) pay(t *rapid.T) {
 	}
 }
 
-// load is the chain of an order as it is, or as it was read before.
+// load returns the chain of an order as it is, or as it was read before.
 func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
 	fresh := filetest.Must(ledger.Load(context.Background(), w.store.Store, tenant, id))(t)
 	if kept, ok := w.chains[id]; ok && rapid.Bool().Draw(t, "out of date") {

@@ -18,7 +18,7 @@ import (
 // Balance is a line of a trial balance. Opening and Closing are debits minus credits.
 type Balance struct {
 	Account string `json:"account" show:"Account" link:"accounts"`
-	// Type is that of the chart of accounts, such as asset; empty: the chart has no such account.
+	// Type is the account's type in the chart, such as asset; empty: the chart has no such account.
 	Type     string `json:"type,omitempty" show:"Type,less"`
 	Currency string `json:"currency" show:"Currency"`
 	Opening  int64  `json:"opening" show:"Opening" in:"currency"`
@@ -32,13 +32,13 @@ type TrialBalance struct {
 	Tenant string `json:"tenant"`
 	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
 	Period string `json:"period" show:"Months"`
-	// Seal is the last seal that is included, and Unsealed counts the included entries without one.
+	// Seal is the last seal that is included; Unsealed counts the included entries without a seal.
 	Seal     int64     `json:"seal"`
 	Unsealed int64     `json:"unsealed"`
 	Balances []Balance `json:"balances" show:"Balances"`
 	// Totals are the sums of the balances of each currency. Closing is 0, or the books are broken.
 	Totals []Balance `json:"totals" show:"Totals"`
-	// Changed are the ids of unsealed entries that cannot be read and are left out.
+	// Changed lists the ids of unsealed entries that cannot be read and are left out.
 	Changed []string `json:"changed,omitempty"`
 }
 
@@ -83,15 +83,15 @@ func Span(first, last string) string {
 	return first + "/" + last
 }
 
-// Months are the periods with sealed entries of a tenant, in order. The error is as of Balances.
+// Months returns the periods of a tenant that have sealed entries, in order. The error is as in Balances.
 func Months(ctx context.Context, from store.Getter, tenant string) ([]string, error) {
 	now, err := readHead(ctx, from, tenant)
 	return slices.Sorted(maps.Keys(now.Periods)), err
 }
 
-// Balances sums up the periods from a first to a last, from one seal of each period up to the last and from
-// the unsealed entries. Every entry that was posted before the call counts exactly once, also while a sealer
-// runs. The error wraps ErrBroken or ErrOverflow, or is that of reading.
+// Balances sums up the periods from first to last: from one seal of each period, and from the unsealed
+// entries. Every entry that was posted before the call counts exactly once, even while a sealer runs. The
+// error wraps ErrBroken or ErrOverflow, or is a read error.
 func Balances(ctx context.Context, from ledger.Reader, tenant, first, last string) (TrialBalance, error) {
 	t := TrialBalance{Tenant: tenant, Period: Span(first, last), Balances: []Balance{}, Totals: []Balance{}}
 	before, err := readHead(ctx, from, tenant)
@@ -114,7 +114,7 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	if err != nil {
 		return t, err
 	}
-	// An entry that was sealed meanwhile is included by its seal.
+	// An entry that was sealed meanwhile is included through its seal.
 	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool {
 		return !now.before(ledger.Position(e.Document))
 	})
@@ -167,9 +167,8 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	return t, nil
 }
 
-// List returns a page of a tenant's seals, the newest first: those below the number in after, if there is
-// one. next is the after of the next page, zero on the last. The error wraps ErrBroken, or is that of
-// reading.
+// List returns a page of a tenant's seals, newest first: with a number in after, those below it. next is the
+// after of the next page, zero on the last. The error wraps ErrBroken, or is a read error.
 func List(
 	ctx context.Context, from ledger.Reader, tenant string, after store.Cursor, limit int,
 ) (_ []Seal, next store.Cursor, err error) {

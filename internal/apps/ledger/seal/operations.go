@@ -24,7 +24,7 @@ type ListSeals struct {
 	All bool `json:"-" query:"all" help:"those of all tenants, tenant by tenant, the oldest first"`
 }
 
-// EntryOf names an entry, by its id or by that of the event that made it.
+// EntryOf names an entry, by its id or by the id of the event that made it.
 type EntryOf struct {
 	console.Owned
 	ID string `json:"-" path:"entry" validate:"required" help:"event or entry"`
@@ -105,13 +105,13 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 	}
 }
 
-// Failures are the answers where the books are broken.
+// Failures are the answers if the books are broken.
 var Failures = append([]console.Refusal{
 	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ledger.ChangedBooks},
 	{Of: ErrOverflow, Kind: console.Broken, Code: "books_broken", Detail: Unreadable},
 }, ledger.Failures...)
 
-// Unreadable is the detail of an answer where the books cannot be read.
+// Unreadable is the detail of an answer if the books cannot be read.
 const Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which " +
 	"document it is."
 
@@ -120,28 +120,28 @@ const Verifications = "sealVerifications"
 
 var stateKey = store.Key{Collection: Verifications, ID: "books"}
 
-// The bounds of a step: the documents after which it reads no further page, and the findings that are stored.
+// The bounds of a step: after how many documents it reads no further page, and how many findings are stored.
 const (
 	stepReads    = 20_000
 	keptFindings = 20
 )
 
-// Verdict is what a verification of all books has checked and found.
+// Verdict says what a verification of all books has checked and found.
 type Verdict struct {
 	// BegunAt is when it began, and FinishedAt when it ended; zero: it has not.
 	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
 	Counts     `store:",inline"`
-	// Reads is how many documents it has read, about.
+	// Reads is about how many documents it has read.
 	Reads int64 `json:"-" store:"reads,omitzero"`
-	// Found counts the findings, and Findings are the first of them.
+	// Found counts the findings; Findings has the first of them.
 	Found    int64     `json:"found" store:"found"`
 	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
 }
 
 // State is the progress of the daily verification.
 type State struct {
-	// Running is the one that is not finished, if its BegunAt is not zero, and Last the last that is.
+	// Running is the unfinished verification, unless its BegunAt is zero; Last is the last finished one.
 	Running Verdict `json:"running" store:"running"`
 	Last    Verdict `json:"last" store:"last"`
 	At      string  `json:"-" store:"at"`
@@ -149,7 +149,7 @@ type State struct {
 	version store.Version
 }
 
-// Worst is the verdict to report: that of the running verification once it has found something.
+// Worst returns the verdict to report: the running verification's, once it has found something.
 func (s State) Worst() Verdict {
 	if s.Running.Found > 0 {
 		return s.Running
@@ -157,16 +157,16 @@ func (s State) Worst() Verdict {
 	return s.Last
 }
 
-// Standing reads the state. After one that cannot be read the verification begins anew.
+// Standing reads the state. If it cannot be read, the verification begins anew.
 func Standing(ctx context.Context, from store.Getter) (State, error) {
 	doc, err := store.Find(ctx, from, stateKey)
 	s := State{version: doc.Version}
-	_ = store.Decode(doc.Fields, &s) // requires nothing
+	_ = store.Decode(doc.Fields, &s) // no field is required
 	return s, err
 }
 
-// DailyReads is how many documents a verification reads in a day, at most: books that need no more are
-// verified every day, and larger ones in at most 28 days. last is what the verification before has read.
+// DailyReads bounds how many documents a verification reads in a day: books that need no more are verified
+// every day, larger ones within 28 days. last is how many the verification before has read.
 func DailyReads(last int64) int64 { return max(200_000, last/28) }
 
 // due reports whether the running verification may read more now or, if none is running, whether the next one
@@ -191,9 +191,9 @@ type Watch struct {
 	Report func(Finding)
 }
 
-// Step continues the verification, or begins the next where the last began a day ago, within the bounds of
-// ctx, stepReads and DailyReads. The state is stored after each page. Of two concurrent steps one ends early.
-// The error is that of reading or writing.
+// Step continues the verification, or begins the next one if the last began a day ago, within the bounds of
+// ctx, stepReads and DailyReads. It stores the state after each page. If two steps run at once, one of them
+// ends early. The error is a read or write error.
 func (w Watch) Step(ctx context.Context) (State, error) {
 	s, err := Standing(ctx, w.Store)
 	if err != nil {

@@ -21,18 +21,18 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// inclusion proves to anybody who has kept a seal that an entry is in it.
+// inclusion proves that an entry is in a seal, to anybody who has kept the seal.
 type inclusion struct {
 	Tenant string `json:"tenant"`
 	Seal   int64  `json:"seal"`
 	// Index is the position of the entry's leaf in the seal, from 0.
 	Index int64 `json:"index"`
-	// Path are the hashes that lead from the entry to the root: RFC 6962's inclusion proof.
+	// Path has the hashes that lead from the entry to the root: RFC 6962's inclusion proof.
 	Path  [][]byte       `json:"path"`
 	Entry jsontext.Value `json:"entry"`
 }
 
-// text is the only valid form of the proof.
+// text returns the only valid form of the proof.
 func (p inclusion) text() ([]byte, error) {
 	text, err := json.Marshal(p)
 	return append(text, '\n'), err
@@ -50,7 +50,7 @@ type Proven struct {
 	Entry jsontext.Value `json:"entry" show:"Entry"`
 }
 
-// Notes says which entry of which seal it is.
+// Notes says which entry of which seal was proven.
 func (p Proven) Notes() []string {
 	const is = "The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept."
 	return []string{fmt.Sprintf(is, p.Index+1, p.Count, p.Seal, p.Tenant)}
@@ -78,7 +78,7 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 	if made.Entry, err = entry.Canonical(); err == nil {
 		text, err = made.text()
 	}
-	if err == nil { // the check fails where the books were changed
+	if err == nil { // the check fails if the books were changed
 		_, err = CheckProof(text, []Seal{s})
 	}
 	if err != nil {
@@ -88,8 +88,8 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 }
 
 // locate returns the first seal that passes an entry's position, its leaves, and the index of the entry's
-// leaf. place is below 0 where no seal passes it yet, or where none of the leaves is the entry's. The error
-// may be ErrBroken.
+// leaf. place is below 0 if no seal passes it yet, or if none of the leaves is the entry's. The error may be
+// ErrBroken.
 func locate(
 	ctx context.Context, from ledger.Reader, e ledger.Entry,
 ) (s Seal, leaves []leaf, place int, err error) {
@@ -114,8 +114,8 @@ func locate(
 	return s, leaves, slices.IndexFunc(leaves, func(l leaf) bool { return l.id == e.ID }), err
 }
 
-// Locate sets the seal of an entry and the index of its leaf, and reports whether the entry is as it was
-// sealed; an unsealed entry is.
+// Locate sets the entry's seal and the index of its leaf, and reports whether the entry is as it was sealed.
+// An unsealed entry counts as unchanged.
 func Locate(ctx context.Context, from ledger.Reader, e *ledger.Entry) (unchanged bool, err error) {
 	s, leaves, place, err := locate(ctx, from, *e)
 	switch e.Seal = s.Number; {
@@ -196,11 +196,11 @@ func Read(text []byte) (seals []Seal, err error) {
 type Comparison struct {
 	Kept     int64     `json:"kept_seals" show:"Kept seals"`
 	Findings []Finding `json:"findings" show:"Findings"`
-	// Unkept are the tenants of which no seal was kept, so that nobody finds that all was sealed again.
+	// Unkept lists the tenants without a kept seal: for them, nobody can find that all was sealed again.
 	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
 }
 
-// Notes says how many seals are unchanged, where nothing was found.
+// Notes says how many seals are unchanged, if there are no findings.
 func (c Comparison) Notes() []string {
 	if len(c.Findings) > 0 {
 		return nil
@@ -208,7 +208,7 @@ func (c Comparison) Notes() []string {
 	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
 }
 
-// Failure is the error of a command that compares; empty: nothing was found.
+// Failure is the error of a command that compares; empty: there are no findings.
 func (c Comparison) Failure() string {
 	if len(c.Findings) == 0 {
 		return ""
@@ -216,8 +216,8 @@ func (c Comparison) Failure() string {
 	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
 }
 
-// Compare compares kept seals with those of the store. Only this finds that all was sealed again, or that the
-// newest seals were deleted.
+// Compare compares kept seals with the store's. Only this finds that all was sealed again, or that the newest
+// seals were deleted.
 func Compare(kept, there []Seal) Comparison {
 	c, now, tenants := Comparison{Findings: []Finding{}}, map[store.Key]string{}, map[string]bool{}
 	for _, s := range there {

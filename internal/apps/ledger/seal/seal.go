@@ -1,7 +1,7 @@
-// Package seal makes what the books hold provable. A seal names entries of one tenant, in order: by the root
-// of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash of
-// the seal before. So an entry that is changed, taken out, put in or moved later no longer fits. It refuses
-// to prove what nobody kept: someone who can write to the whole store can seal everything again.
+// Package seal makes what the books contain provable. A seal names entries of one tenant, in order: by the
+// root of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash
+// of the seal before. An entry that is changed, removed, inserted or moved later no longer fits. Only kept
+// seals prove anything: whoever can write to the whole store can seal everything again.
 package seal
 
 import (
@@ -45,7 +45,7 @@ var (
 	ErrProof = errors.New("seal: not a proof")
 )
 
-// Sum is what was debited and credited. In JSON they are texts: a number is exact up to 2^53 alone.
+// Sum is what was debited and credited. In JSON both are texts, because a number is exact only up to 2^53.
 type Sum struct {
 	Debit  int64 `json:"debit,string" store:"debit,required"`
 	Credit int64 `json:"credit,string" store:"credit,required"`
@@ -54,7 +54,7 @@ type Sum struct {
 // Totals are the sums of each control account and currency.
 type Totals map[string]map[string]Sum
 
-// Through is a position among the entries: that of an entry, and of all that were committed before it.
+// Through is the position of an entry, and covers all entries committed up to it.
 type Through struct {
 	At time.Time `json:"through,omitzero" store:"through,omitzero"`
 	ID string    `json:"through_id,omitzero" store:"through_id,omitzero"`
@@ -70,10 +70,10 @@ type Seal struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	// Number is its number in the tenant's chain: 1, 2, ...
 	Number int64 `json:"number" store:"number,required" show:"Seal"`
-	// Through is the position of its last entry. It holds all entries of the tenant up to there that no earlier
-	// seal holds.
+	// Through is the position of its last entry. The seal has all of the tenant's entries up to there that no
+	// earlier seal has.
 	Through `store:",inline"`
-	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
+	// Previous is the Hash of the seal before, in hex; 64 zeros in the first seal.
 	Previous string `json:"previous" store:"previous,required"`
 	// Root is the root of the Merkle tree over the leaf hashes of Count entries, in hex.
 	Root     string    `json:"root" store:"root,required"`
@@ -146,8 +146,8 @@ func (s Seal) head() head {
 	}
 }
 
-// running returns the sum of a period in all seals up to the head. The error wraps ErrBroken where the last
-// seal of the period cannot be read, or contradicts the head.
+// running returns the sum of a period in all seals up to the head. The error wraps ErrBroken if the last seal
+// of the period cannot be read, or contradicts the head.
 func (h head) running(ctx context.Context, from store.Getter, period string) (Totals, error) {
 	number, sealed := h.Periods[period]
 	sum, known := h.sums[period]
@@ -192,7 +192,7 @@ type leaf struct {
 	hash []byte
 }
 
-// String is the leaf as its document has it: the hash in hex, a space, and the id.
+// String returns the leaf as its document has it: the hash in hex, a space, and the id.
 func (l leaf) String() string { return hex.EncodeToString(l.hash) + " " + l.id }
 
 func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
@@ -253,13 +253,13 @@ func ID(tenant string, number int64) string {
 	return fmt.Sprintf("%s~%010d", HeadID(tenant), number)
 }
 
-// Origins finds what has made the entries of the books. It reads past every cache.
+// Origins finds what made the entries of the books. It reads past every cache.
 type Origins interface {
 	// Vouched reports whether the record of the entry's event names the entry, or the audit names the entry's
-	// author: both are written in the entry's own commit. The error is that of reading.
+	// author: both are written in the entry's own commit. The error is a read error.
 	Vouched(ctx context.Context, entry ledger.Entry) (bool, error)
 	// Made returns how many entries the records of a tenant name that were committed from one time to another,
-	// both included. Where that is the number of the entries, each is vouched for.
+	// both included. If it equals the number of entries, each of them is vouched for.
 	Made(ctx context.Context, tenant string, from, to time.Time) (int64, error)
 	// Closings returns the moment from which each closed month of a tenant takes no entries.
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)

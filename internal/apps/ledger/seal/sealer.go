@@ -25,10 +25,10 @@ const (
 // atOnce is how many entries are read before they are sealed.
 const atOnce = ledger.Shards * store.MaxPage
 
-// countedFrom is up to how many entries each record is read: counting the records of more is cheaper.
+// countedFrom: up to so many entries, each record is read; for more, counting the records is cheaper.
 const countedFrom = 16
 
-// tries is how often a tenant is looked at again after another sealer was faster.
+// tries is how often a tenant is sealed again after another sealer was faster.
 const tries = 3
 
 // Sealer seals posted entries. Every field but Lag is required.
@@ -47,11 +47,11 @@ type Sealed struct {
 	Raced   int `json:"raced"`
 	// Unreadable counts the entries that cannot be sealed; verify names them.
 	Unreadable int `json:"unreadable"`
-	// Unfounded counts the entries that nothing vouches for: they are not sealed either, and verify names them.
+	// Unfounded counts the entries that nothing vouches for. They are not sealed either, and verify names them.
 	Unfounded int `json:"unfounded"`
 	// More reports that the run was out of time before it had sealed all.
 	More bool `json:"more"`
-	// OldestSeconds is the age of the oldest entry that was seen and is left without a seal; 0: none.
+	// OldestSeconds is the age of the oldest entry that the run has seen and left without a seal; 0: none.
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
 
@@ -59,7 +59,7 @@ type Sealed struct {
 // sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s}
-	// The database's clock decides which entries are older than Lag: those of instances differ.
+	// The database's clock decides which entries are older than Lag, because the instances' clocks differ.
 	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
 	_, err := s.Store.Commit(ctx, []store.Write{begun})
 	if err == nil {
@@ -85,12 +85,12 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	return r.done, cmp.Or(r.first, err)
 }
 
-// cursor is the position up to which the entries of all tenants are sealed, except of those in Behind.
+// cursor is the position up to which the entries of all tenants are sealed, except tenants in Behind.
 type cursor struct {
 	Through `store:",inline"`
 	// Now is the database's time when the last run began.
 	Now time.Time `store:"now"`
-	// Behind are the tenants that could not be sealed, and the time of the oldest entry that was left.
+	// Behind has the tenants that could not be sealed, each with the time of the oldest entry that was left.
 	Behind map[string]time.Time `store:"behind,omitzero"`
 
 	version store.Version
@@ -98,20 +98,20 @@ type cursor struct {
 
 var cursorKey = store.Key{Collection: Heads, ID: "~cursor"}
 
-// readCursor reads the cursor. After a missing or damaged one the sealer reads all entries again.
+// readCursor reads the cursor. If it is missing or damaged, the sealer reads all entries again.
 func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 	doc, err := store.Find(ctx, from, cursorKey)
 	c := cursor{version: doc.Version}
 	if err != nil {
 		return c, fmt.Errorf("seal: read cursor: %w", err)
 	}
-	if _ = store.Decode(doc.Fields, &c); c.Behind == nil { // it requires nothing
+	if _ = store.Decode(doc.Fields, &c); c.Behind == nil { // no field is required
 		c.Behind = map[string]time.Time{}
 	}
 	return c, nil
 }
 
-// passed is below 0 where the cursor is at or after the document of an entry, and else 0.
+// passed is -1 if the cursor is at or after the position of an entry's document, and else 0.
 func (c cursor) passed(doc store.Document) int64 {
 	tenant, _ := doc.Fields[fieldTenant].(string)
 	if _, behind := c.Behind[tenant]; behind || c.before(ledger.Position(doc)) {
@@ -145,7 +145,7 @@ func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, 
 	return nil
 }
 
-// catchUp seals the entries up to the cursor of the tenants that are behind it.
+// catchUp seals the entries of the tenants that are behind the cursor, up to the cursor.
 func (r *round) catchUp(ctx context.Context) error {
 	for _, tenant := range slices.Sorted(maps.Keys(r.cursor.Behind)) {
 		last, err := readHead(ctx, r.Store, tenant)
@@ -174,8 +174,8 @@ func (r *round) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// walk passes the entries of a stream to seal in batches. Those of one time are in one batch, unless they are
-// too many, so that the number of their records can match.
+// walk passes the entries of a stream to seal in batches. Entries of one time are in one batch, unless they
+// are too many, so that the number of their records can match.
 func (r *round) walk(entries documents, seal func([]store.Document) error) error {
 	var some []store.Document
 	for doc, err := range entries {
@@ -239,7 +239,7 @@ func (r *round) note(posted time.Time) {
 	}
 }
 
-// sealRaced seals, and tries again where another sealer was faster, or the answer to its own commit was lost.
+// sealRaced seals, and tries again if another sealer was faster, or the answer to its own commit was lost.
 func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.Document) (err error) {
 	for range tries {
 		if err = r.seal(ctx, tenant, documents); !errors.Is(err, store.ErrStale) &&
@@ -251,7 +251,7 @@ func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.
 	return err
 }
 
-// seal seals those of a tenant's entries that have no seal, in the order of their positions.
+// seal seals a tenant's entries that have no seal, in the order of their positions.
 func (r *round) seal(ctx context.Context, tenant string, documents []store.Document) error {
 	last, err := readHead(ctx, r.Store, tenant)
 	if err != nil {
@@ -325,8 +325,8 @@ func reposition(ctx context.Context, to store.Committer, doc store.Document) err
 	return nil
 }
 
-// prolong commits the next seal of a tenant's chain, of as many entries as fit into it. It returns their
-// number and the new head.
+// prolong commits the next seal of a tenant's chain, with as many entries as fit into it. It returns the new
+// head and the number of entries.
 func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) (head, int, error) {
 	next := Seal{
 		Tenant: last.Tenant, Number: last.Number + 1, Previous: last.Hash,

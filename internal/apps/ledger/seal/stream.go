@@ -11,14 +11,14 @@ import (
 
 type documents iter.Seq2[store.Document, error]
 
-// end is behind all positions.
+// end is after all positions.
 var end = store.Cursor{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 
-// stream yields the entries of a tenant, or without one of all tenants, from all shards in the order of their
-// positions, behind one position and up to another. It ends after an error.
+// stream yields the entries of a tenant, or of all tenants if it is empty, from all shards in the order of
+// their positions: after one position, up to another. It ends after an error.
 func stream(ctx context.Context, from ledger.Reader, tenant string, after, until store.Cursor) documents {
 	var shards [ledger.Shards]struct {
-		query store.Query // for what comes behind the documents
+		query store.Query // for the entries after those in read
 		read  []store.Document
 		whole bool
 	}

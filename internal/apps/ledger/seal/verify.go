@@ -40,7 +40,7 @@ type Finding struct {
 	Kind     string `json:"kind" store:"kind" show:"Found"`
 	Tenant   string `json:"tenant" store:"tenant" show:"Tenant"`
 	Document string `json:"document" store:"document" show:"Document"`
-	// Seal is the number of the seal in which it was found; 0: none.
+	// Seal is the number of the seal with the finding; 0: none.
 	Seal int64 `json:"seal,omitzero" store:"seal" show:"Seal"`
 	// Detail says what is wrong, in words without a stored value.
 	Detail string `json:"detail" store:"detail" show:"Wrong with it"`
@@ -73,7 +73,7 @@ type Verified struct {
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
 
-	reads int64 // as the database charges for them, about: those of Origins are estimated
+	reads int64 // about what the database charges for; the reads of Origins are estimated
 }
 
 // Join adds the counts and findings of earlier pages.
@@ -115,13 +115,13 @@ var ErrPage = console.Refuse(console.Malformed, "page_invalid", "The page is the
 type Verifier struct {
 	From    ledger.Reader
 	Origins Origins
-	// Moves, if not nil, gives a new time to an entry that seals have passed and something vouches for: it is a
-	// finding, and is sealed next.
+	// Moves, if not nil, gives a new time to an entry that seals have passed although something vouches for it:
+	// the entry is a finding, and is sealed next.
 	Moves store.Committer
 }
 
-// The bounds of a page: of seals and lists of leaves, and the documents after which it reads no further
-// account.
+// The bounds of a page: how many seals and lists of leaves it has, and after how many documents it reads no
+// further account.
 const (
 	sealsPerPage   = 10
 	accountReads   = 5000
@@ -139,13 +139,13 @@ const (
 type position struct {
 	Part  string `json:"part"`
 	After string `json:"after,omitzero"`
-	// Seal is the last seal that was checked, and Seen counts the entries up to there.
+	// Seal is the last seal that was checked; Seen counts the entries up to it.
 	Seal int64 `json:"seal,omitzero"`
 	Seen int64 `json:"seen,omitzero"`
 }
 
-// All returns a page of the verification of all tenants' books, one after the other, and at last of the
-// entries without a tenant. Pages are as those of Page.
+// All returns a page of the verification of all tenants' books, one after the other, and finally of the
+// entries without a tenant. Its pages are as in Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
 	tenant, place, later := strings.Cut(at, "|")
 	if at == "" {
@@ -166,11 +166,11 @@ func (v Verifier) All(ctx context.Context, at string) (part Verified, err error)
 	return part, err
 }
 
-// Page returns a page of the verification of a tenant's books, from the Next of the page before: first each
-// seal with its leaves and entries; then the entries after the last seal, or all where their number shows
-// that seals lack some; then the accounts, whose balances are compared with the sums of their entries.
+// Page returns a page of the verification of a tenant's books, beginning at the Next of the page before:
+// first each seal with its leaves and entries; then the entries after the last seal, or all if their number
+// shows that seals lack some; then the accounts, whose balances are compared with the sums of their entries.
 // Without a tenant it verifies the entries without a tenant, and those of tenants without a chain. The error
-// wraps ErrPage, or is that of reading.
+// wraps ErrPage, or is a read error.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{
 		Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}, reads: &reads{Reader: v.From},
@@ -211,8 +211,8 @@ type verification struct {
 	closings map[string]time.Time
 }
 
-// reads counts the documents that the database charges for: one at least of each call, and one of a thousand
-// that are counted.
+// reads counts the documents that the database charges for: at least one for each call, and one for each
+// thousand that are counted.
 type reads struct {
 	ledger.Reader
 
@@ -225,7 +225,7 @@ func (r *reads) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	return r.Reader.Get(ctx, key)
 }
 
-// Query reads those that it returns.
+// Query reads a page, and counts its documents.
 func (r *reads) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	page, err := r.Reader.Query(ctx, query)
 	r.n.Add(max(1, int64(len(page.Documents))+page.Count/1000))
@@ -237,7 +237,7 @@ func (v *verification) find(kind string, key store.Key, number int64, detail str
 		Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
-// readOrNone reads the seal of a number, to compare others with. One that cannot be read has only its number.
+// readOrNone reads a seal to compare others with it. If it cannot be read, it has only its number.
 func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, error) {
 	if number == 0 {
 		return Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil

@@ -17,10 +17,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sealed compares the leaves of a seal with the entries between the last seal and this one. Where one of the
-// two seals cannot be read, it compares the leaves with the entries that they name.
+// sealed compares the leaves of a seal with the entries between the last seal and this one. If one of the two
+// seals cannot be read, it compares the leaves with the entries that they name.
 func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf) error {
-	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
+	places := make(map[string]int, len(leaves)) // of the entries that are not found yet
 	for i, l := range leaves {
 		places[l.id] = i
 	}
@@ -95,9 +95,9 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 	return ledger.Entry{}, false
 }
 
-// loose verifies entries that no seal holds. One that a seal has passed is a finding even if something
-// vouches for it: either its commit took longer than the sealer waits, or a seal was deleted. passed is the
-// number of the seal that has passed the entry, 0 where none has, and below 0 where only the cursor has.
+// loose verifies entries that no seal has. An entry that a seal has passed is a finding even if something
+// vouches for it: either its commit took longer than the sealer waits, or a seal was deleted. passed returns
+// the number of the seal that has passed the entry; 0: none; below 0: only the cursor has.
 func (v *verification) loose(
 	ctx context.Context, documents []store.Document, passed func(store.Document) int64,
 ) error {
@@ -133,11 +133,11 @@ func (v *verification) loose(
 	return err
 }
 
-// tailTries is how often the entries are counted while others are posted.
+// tailTries is how often the entries are counted again if others are posted meanwhile.
 const tailTries = 3
 
-// tail verifies the entries after the last seal. Where the tenant has more entries than were read by now,
-// some are where no seal is: then all are read.
+// tail verifies the entries after the last seal. If the tenant has more entries than were read so far, some
+// are at positions without a seal: then all are read.
 func (v *verification) tail(ctx context.Context, last Seal, p position) (position, error) {
 	sealed, err := readCursor(ctx, v.From)
 	if err != nil || last.unread() {
@@ -167,8 +167,8 @@ func (v *verification) tail(ctx context.Context, last Seal, p position) (positio
 	return next, errors.Join(v.loose(ctx, documents, sealed.passed), v.held(ctx, documents))
 }
 
-// entries reads all entries, page by page: of a tenant it verifies those that cannot be read, and without one
-// those that are of no tenant with a chain.
+// entries reads all entries, page by page. For a tenant it verifies those that cannot be read; without a
+// tenant, those whose tenant has no chain.
 func (v *verification) entries(ctx context.Context, p position) (position, error) {
 	rest := v.tenant == ""
 	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
@@ -188,7 +188,7 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	var tenants []string
-	if rest { // after the entries, so that the tenant of one that is sealed meanwhile is among them
+	if rest { // after the entries, so that it includes the tenant of an entry that is sealed meanwhile
 		if tenants, err = Tenants(ctx, v.From); err != nil {
 			return p, err
 		}
@@ -208,11 +208,11 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 	}
 }
 
-// SealedWithin is how long after the closing of a month a seal may hold entries that were posted
-// before: longer than a sealer takes, and as long as no alert says that it does not seal.
+// SealedWithin is how long after the closing of a month a seal may have entries that were posted before:
+// longer than a sealer takes, as long as no alert says that it does not seal.
 const SealedWithin = 15 * time.Minute
 
-// late finds an entry that was posted in a month after that was closed, or sealed long after: then the time
+// late reports an entry that was posted in a month after its closing, or sealed long after it: then the time
 // of its posting was changed.
 func (v *verification) late(entry ledger.Entry, under Seal) {
 	closes, closed := v.closings[entry.Period]
@@ -248,7 +248,7 @@ func tenantBehind(ctx context.Context, from store.Querier, head string) (next st
 	return next, err
 }
 
-// eachTenant passes to see the tenants whose heads' ids are after one: by their heads, and by their first
+// eachTenant passes to see the tenants whose heads' ids are after behind: by their heads, and by their first
 // seals, each until see returns false.
 func eachTenant(
 	ctx context.Context, from store.Querier, behind string, page int, see func(tenant string) (more bool),
@@ -277,7 +277,7 @@ func tenantOf(id string) (tenant string, ok bool) {
 	return tenant, found && err == nil && tenant != "" && HeadID(tenant) == id
 }
 
-// allSeen reports whether all entries are those of tenants with a chain, which may have more meanwhile.
+// allSeen reports whether all entries belong to tenants with a chain, which may get more meanwhile.
 func allSeen(ctx context.Context, from store.Querier) (bool, error) {
 	all, err := count(ctx, from, nil)
 	if err != nil {
@@ -301,7 +301,7 @@ func count(ctx context.Context, from store.Querier, match map[string]any) (int64
 	return store.Count(ctx, from, store.Query{Collection: ledger.Entries, Equal: match, Limit: math.MaxInt32})
 }
 
-// accountTries is how often an account is summed up that changes meanwhile.
+// accountTries is how often an account is summed up again if it changes meanwhile.
 const accountTries = 3
 
 // accounts compares the balances of the tenant's accounts with the sums of their entries, sealed or not.

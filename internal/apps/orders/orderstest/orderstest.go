@@ -62,7 +62,7 @@ func (s *Shop) Now() time.Time { return time.Unix(0, s.now.Load()).UTC() }
 // Wait lets time pass.
 func (s *Shop) Wait(d time.Duration) { s.now.Add(int64(d)) }
 
-// SetStock is a person's change of a product's stock.
+// SetStock returns a person's change of a product's stock.
 func SetStock(product string, available int64) (set orders.SetStock) {
 	set.Tenant, set.ProductID, set.Available, set.Why = dedupe.DefaultTenant, product, &available, "counted"
 	return set
@@ -132,7 +132,7 @@ func (s *Shop) Release(ctx context.Context, on store.Store, to contract.Publishe
 	return err //nolint:wrapcheck // the caller's own store
 }
 
-// Timeout is the event in a message that Release has published.
+// Timeout returns the event in a message that Release has published.
 func Timeout(m contract.Message) Event {
 	return Event{
 		ID: m.Attributes[contract.AttrEventID], Type: m.Attributes[contract.AttrEventType],
@@ -140,7 +140,7 @@ func Timeout(m contract.Message) Event {
 	}
 }
 
-// Created is the event of a new order. items are "product quantity".
+// Created returns the event of a new order. Each item is "product quantity".
 func Created(id, order string, items ...string) Event {
 	list := []any{}
 	for _, item := range items {
@@ -154,7 +154,7 @@ func Created(id, order string, items ...string) Event {
 	}}
 }
 
-// About is an event that names only its order.
+// About returns an event that names only its order.
 func About(id, eventType, order string) Event {
 	return Event{ID: id, Type: eventType, Data: map[string]any{"order_id": order}}
 }

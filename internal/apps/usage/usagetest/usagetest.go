@@ -49,7 +49,7 @@ var (
 	})
 )
 
-// limits have three meters with a quota, one of them only by its plan.
+// limits has three meters with a quota, one of them only by its plan.
 var limits = catalog.Usage{
 	Grace: grace, Ahead: ahead, Thresholds: []int64{80, 100},
 	Meters: map[string]catalog.Meter{
@@ -209,7 +209,7 @@ func (w *world) period(e *event) (id, plan string, settles time.Time) {
 	}
 }
 
-// expect is the bucket that an event is counted in, with its plan, or the reason of its refusal.
+// expect returns the bucket that an event is counted in, with its plan, or the reason of its refusal.
 func (w *world) expect(e *event) (at bucket, plan, reason string) {
 	id, plan, settles := w.period(e)
 	switch {
@@ -299,7 +299,7 @@ func (w *world) again(t *rapid.T, expired bool) {
 	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !expired)
 }
 
-// faulty delivers an event whose commit has a fault, by a worker that dies of it, and then again.
+// faulty delivers an event whose commit has a fault, by a worker that dies from it, and then again.
 func (w *world) faulty(t *rapid.T) {
 	e := w.add(t)
 	at, plan, reason := w.expect(e)

@@ -52,7 +52,7 @@ func installed(t T, name string, patterns ...string) string {
 	return ""
 }
 
-// freePort is a port of 127.0.0.1 that nobody listens on.
+// freePort returns a port of 127.0.0.1 that no process listens on.
 func freePort(t T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func freePort(t T) string {
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// as runs a program that refuses to be root as the account of its package.
+// as runs a program that refuses to run as root under the account of its package.
 func as(t T, account, folder string) *syscall.SysProcAttr {
 	t.Helper()
 	attributes := &syscall.SysProcAttr{Setpgid: true}
@@ -132,7 +132,7 @@ func (s server) start(t T, ready func(context.Context) error) {
 	}
 }
 
-// Redis starts a server, and returns what runs a command on it, and its URL.
+// Redis starts a server, and returns a function that runs a command on it, and its URL.
 func Redis(t T) (do func(command string, arguments ...any) any, address string) {
 	t.Helper()
 	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
@@ -172,7 +172,7 @@ func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + folder + "/plugins", "RABBITMQ_CONFIG_FILE=" + folder + "/config",
 		"RABBITMQ_PID_FILE=" + folder + "/pid", "RABBITMQ_CONF_ENV_FILE=" + folder + "/environment",
 	}
-	// Its own port mapper, because the one that it would start outlives it.
+	// It gets its own port mapper: one that it starts itself would outlive it.
 	mapper := server{path: daemon, environment: environment, attributes: attributes, ends: syscall.SIGKILL}
 	mapper.arguments = []string{"-port", names, "-address", "127.0.0.1"}
 	mapper.start(t, func(ctx context.Context) error {

@@ -63,7 +63,7 @@ var Personal = []string{
 // Event has the ids that replace those of a sample. An empty field leaves the sample's own.
 type Event struct {
 	EventID, OrderID, CustomerID, UID string
-	// SubscriptionID is the trial's in a trial's sample.
+	// SubscriptionID is the trial's id in a trial's sample.
 	SubscriptionID string
 }
 
@@ -101,10 +101,10 @@ const (
 	InvoicePaid     = "invoice_paid"
 )
 
-// Product is the product of which OrderCreated orders one piece.
+// Product is the product that OrderCreated orders one piece of.
 const Product = "dev-mug"
 
-// Partner is the id of the endpoint of WebhookDelivery.
+// Partner is the id of the endpoint in WebhookDelivery.
 const Partner = "dev-partner"
 
 // Request returns the body of a producer's request. It panics on an unknown name.
@@ -119,7 +119,7 @@ func Request(name string) []byte {
 // begins are the event types that need no earlier event.
 var begins = []string{"order.paid", "order.created", "initial", "analytics.event"}
 
-// TypeFor is a declared event type that the queue handles, for its sample; empty: there is none.
+// TypeFor returns a declared event type that the queue handles, for its sample; empty: there is none.
 func TypeFor(c *catalog.Catalog, q catalog.Queue) string {
 	declared := c.Contracts.Types(q.Contract)
 	var types []string
@@ -152,14 +152,14 @@ func place(eventType string) int {
 	return len(begins)
 }
 
-// of are the members of an action's payload; the empty action has those of all others.
+// of lists the members of each action's payload; the empty action is for all others.
 var of = map[string][]string{
 	"":           {"subscription_id", "amount", "currency"},
 	"refund":     {"payment_id", "amount", "currency"},
 	"usage_sync": {"subscription_id", "meter", "quantity"},
 }
 
-// texts are the values of members for which a value of their shape would make no sense, by their names.
+// texts has the values of members, by name, that need more sense than a value of their shape has.
 var texts = map[string]string{
 	"sold_at":    "2026-03-01T09:00:00Z", // required, and a sample is always the same
 	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls",
@@ -170,16 +170,16 @@ var texts = map[string]string{
 // IDPrefix begins the id of each Message.
 const IDPrefix = "sample-"
 
-// Message returns a message of an event type, in the format of its queue, with the members that the catalog
-// declares. Two of one unique are the same event.
+// Message returns a message of an event type, in its queue's format, with the members that the catalog
+// declares. Messages with the same unique are the same event.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
 	return Keyed(c, q, eventType, IDPrefix+unique, "", at)
 }
 
-// ErrNoKey: a message of the queue has no member that its ordering key is made of.
+// ErrNoKey: no member of the queue's messages has the ordering key.
 var ErrNoKey = errors.New("samples: no member has the ordering key")
 
-// Keyed is a message with an id and, where one is given, an ordering key.
+// Keyed returns a message with an id and, if one is given, an ordering key.
 func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at time.Time) ([]byte, error) {
 	unique, now := strings.TrimPrefix(id, IDPrefix), at.UTC().Format(time.RFC3339)
 	var message any
@@ -224,7 +224,7 @@ func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at ti
 
 func every(contract.Member) bool { return true }
 
-// object has the required and the requested members.
+// object returns an object with the required and the wanted members.
 func object(members []contract.Member, wanted func(contract.Member) bool, unique, now string) map[string]any {
 	made := map[string]any{}
 	for _, m := range members {
@@ -235,7 +235,7 @@ func object(members []contract.Member, wanted func(contract.Member) bool, unique
 	return made
 }
 
-// ofShape are the values of members, by their shape.
+// ofShape has the values of members, by their shape.
 var ofShape = map[string]any{
 	"boolean": true, "integer": 1, "quantity": 1, "amount": "9.99", "currency": "EUR",
 }
@@ -265,7 +265,7 @@ func valueOf(m contract.Member, unique, now string) any {
 	}
 }
 
-// payNow is an event of PayNow as ingest publishes it.
+// payNow returns an event of PayNow as ingest publishes it.
 func payNow(c *catalog.Catalog, eventType, id, unique, now string) *contract.Payment {
 	event := &contract.Payment{EventID: id, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique

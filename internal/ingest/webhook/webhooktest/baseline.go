@@ -10,7 +10,7 @@ import (
 )
 
 // Baseline is a minimal receiver of PayNow's webhooks, to compare with: it reads the body and checks its
-// HMAC. With decode it decodes the members by which an order is credited.
+// HMAC. With decode it also decodes the members that crediting an order needs.
 func Baseline(secret string, decode bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

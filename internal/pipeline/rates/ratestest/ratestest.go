@@ -150,7 +150,7 @@ func (w *world) flush(t require.TestingT, one *instance) {
 	one.counted = map[string]rates.Counts{}
 }
 
-// fails flushes with a fault.
+// fails flushes an instance while the fault is set.
 func fails(one *instance, fault func(n int)) {
 	fault(1)
 	if err := one.Flush(context.Background()); err == nil {

@@ -38,7 +38,7 @@ func (w *world) check(t *rapid.T) {
 	w.findings(t, w.faultless())
 }
 
-// findings verifies: the findings are the late entries that seals have passed.
+// findings verifies the books, and requires that the findings are the late entries that seals have passed.
 func (w *world) findings(t *rapid.T, s store.Store) {
 	found := filetest.Must(Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}}))(t)
 	var ids []string

@@ -59,16 +59,16 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 // Trusting vouches for every entry, and has no closed month.
 type Trusting struct{}
 
-// Vouched is true.
+// Vouched returns true.
 func (Trusting) Vouched(context.Context, ledger.Entry) (bool, error) { return true, nil }
 
-// Made is the number of no entries, so that the sealer calls Vouched for each.
+// Made returns a number that matches no entries, so that the sealer calls Vouched for each.
 func (Trusting) Made(context.Context, string, time.Time, time.Time) (int64, error) { return -1, nil }
 
-// Closings are none.
+// Closings returns no closed month.
 func (Trusting) Closings(context.Context, string) (map[string]time.Time, error) { return nil, nil }
 
-// Document is the document that a write makes, with the time of its commit.
+// Document returns the document that a write makes, with the time of its commit.
 func Document(made store.Write) store.Document {
 	fields := maps.Clone(made.Fields)
 	if made.Stamp != "" {
@@ -90,7 +90,7 @@ type world struct {
 	faults *storetest.Faults
 	now    time.Time
 	posted map[string][]ledger.Entry
-	// late are the entries that were committed with an earlier time than others, and are in no seal.
+	// late has the entries that were committed with an earlier time than others, and are in no seal.
 	late map[string]ledger.Entry
 	n    int
 }
@@ -119,8 +119,8 @@ func (w *world) postLate(t *rapid.T) {
 	w.late[entry.ID] = entry
 }
 
-// passed returns the late entries that seals have passed, and removes those that are sealed from late. summed
-// leaves out those that only the cursor has passed, which balances include.
+// passed returns the late entries that seals have passed, and removes from late those that are sealed. With
+// summed it leaves out those that only the cursor has passed: balances include them.
 func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 	through := func(doc store.Document) (at store.Cursor) {
 		at.At, _ = doc.Fields["through"].(time.Time)
@@ -149,7 +149,7 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 	return ids
 }
 
-// verify is a daily verification, which gives the late entries that it finds a new time.
+// verify runs a daily verification, which gives a new time to the late entries that it finds.
 func (w *world) verify(t *rapid.T) {
 	w.now = w.now.Add(24 * time.Hour)
 	passed := w.passed(t, false)
@@ -211,7 +211,7 @@ func (w *world) postMany(t *rapid.T) {
 	}
 }
 
-// run is a run of the sealer in which hook replaces each commit.
+// run runs the sealer; hook replaces each commit.
 func (w *world) run(hook func(do func() error) error) (seal.Sealed, error) {
 	w.now = w.now.Add(time.Minute)
 	w.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error { return hook(do) }
@@ -219,13 +219,13 @@ func (w *world) run(hook func(do func() error) error) (seal.Sealed, error) {
 	return w.sealer(w.faults).Run(context.Background())
 }
 
-// another is a run of a second sealer, without faults.
+// another runs a second sealer, without faults.
 func (w *world) another(t *rapid.T) {
 	require.NoError(t, filetest.ErrorOf(w.sealer(w.faultless()).Run(context.Background())))
 }
 
-// seal is one run whose commits have faults: they are not made, or their answers are lost, or the client
-// repeats them, or the process ends.
+// seal runs the sealer once, with faults in its commits: they are not made, their answers are lost, the
+// client repeats them, or the process ends.
 func (w *world) seal(t *rapid.T) {
 	faulty := false
 	done, err := w.run(func(do func() error) error {
@@ -251,7 +251,7 @@ func (w *world) seal(t *rapid.T) {
 	}
 }
 
-// sealTwice has a second sealer run whenever the first is about to commit, or has committed.
+// sealTwice lets a second sealer run whenever the first is about to commit, or has committed.
 func (w *world) sealTwice(t *rapid.T) {
 	_, err := w.run(func(do func() error) error {
 		before := rapid.Bool().Draw(t, "the other first")
@@ -268,7 +268,7 @@ func (w *world) sealTwice(t *rapid.T) {
 	w.allSealed(t)
 }
 
-// postWhile has entries posted whenever a seal is about to be committed.
+// postWhile posts an entry whenever a seal is about to be committed.
 func (w *world) postWhile(t *rapid.T) {
 	_, err := w.run(func(do func() error) error {
 		w.post(t)
@@ -277,7 +277,7 @@ func (w *world) postWhile(t *rapid.T) {
 	require.NoError(t, err)
 }
 
-// sumWhile has a sealer run between any two reads of a balance.
+// sumWhile lets a sealer run between any two reads of a balance.
 func (w *world) sumWhile(t *rapid.T) {
 	if w.passed(t, false); len(w.late) > 0 {
 		t.Skip("late entries count once a verification has found them")
@@ -294,7 +294,7 @@ func (w *world) sumWhile(t *rapid.T) {
 	w.findings(t, w.faults)
 }
 
-// readFails has the first reads of a run fail.
+// readFails makes the first reads of a run fail.
 func (w *world) readFails(t *rapid.T) {
 	w.faults.FailReads(rapid.IntRange(1, 3).Draw(t, "reads"))
 	_, _ = w.sealer(w.faults).Run(context.Background())

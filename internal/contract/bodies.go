@@ -14,7 +14,7 @@ const (
 )
 
 // Payment is the body of a payment.v1 message (requirements: PayNow contract, version 1.0). Amounts are
-// decimal strings with exactly the digits of their currency. Total, currency and refund are new, for parts.
+// decimal strings with exactly their currency's digits. Total, currency and refund are for partial refunds.
 type Payment struct {
 	// EventID is the provider's own event id; the idempotency key.
 	EventID   string `json:"eventId" validate:"required,id"`

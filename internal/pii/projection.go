@@ -52,7 +52,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	return p
 }
 
-// Number names a path, or an array's elements such as lines[], among the values of Minimize. From 1 on.
+// Number returns the number in a Value, from 1 on, of a path or an array's elements such as lines[].
 func (p *Projection) Number(path string) int {
 	if at := p.paths[path]; at != nil {
 		return at.number
@@ -60,7 +60,7 @@ func (p *Projection) Number(path string) int {
 	return 0
 }
 
-// Value is a value that was read, with its path and its position. An array's element precedes its members.
+// Value has a value's position in the output and its path's number. An array's element precedes its members.
 type Value struct{ Number, Start, End int }
 
 // add returns the node at a path and creates missing ones; nil: the path is bad.
@@ -88,7 +88,7 @@ func (p *Projection) add(path string) *node {
 	return at
 }
 
-// settle makes objects optional in which everything is, except in arrays: a gap would change a list.
+// settle makes an object optional if all in it is, but never an array's element: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
 	for name, child := range n.children {
@@ -114,8 +114,8 @@ func isName(name string) bool {
 // Rules returns the rule of every path.
 func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
-// Violation names a path, with indexes, and the rule that its value breaks, the detector that fired, or what
-// is required there; never the value. A question mark replaces an unknown name that may hold anything.
+// Violation has a path, with indexes, and the broken rule, the detector that fired, or the JSON type that is
+// required there; never the value. A question mark replaces an unknown name that is not a code.
 type Violation struct {
 	Path string `json:"path"`
 	Rule string `json:"rule"`

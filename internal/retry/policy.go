@@ -8,7 +8,7 @@ import (
 // Policy says how long to wait before the next attempt; the tags are the names in the catalog.
 type Policy struct {
 	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
-	Multiplier float64         `json:"multiplier"`      // multiplies each later wait
+	Multiplier float64         `json:"multiplier"`      // of each later wait
 	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
 	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, up to Max
 	Schedule   []time.Duration `json:"schedule"`        // replaces the other fields; its last wait repeats

@@ -122,7 +122,7 @@ func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks a message that arrived this wait before its time. It is no attempt, and others may overtake it.
+// Early marks a message that is early by this wait. It uses up no attempt, and others may overtake it.
 func Early(reason string, wait time.Duration, cause error) error {
 	early := Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}
 	return After(wait, &Error{Verdict: early, Err: cause})

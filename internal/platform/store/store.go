@@ -91,8 +91,8 @@ type Write struct {
 }
 
 // Stamped makes the database set a field to its own time of the commit, which is the same in all writes of
-// the commit. A commit that begins later never gets an earlier time, unless the database takes longer for a
-// commit than it may.
+// the commit. A commit that begins later never gets an earlier time, unless the database delays one of them
+// unusually long.
 func (w Write) Stamped(field string) Write {
 	w.Stamp = field
 	return w

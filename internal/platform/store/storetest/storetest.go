@@ -1,7 +1,7 @@
 // This file has the one suite that every store must pass.
 
 // Package storetest holds the conformance suite of the store's implementations, and two wrappers for tests:
-// Counter counts, and Faults fails on demand. It does not depend on an implementation.
+// Counter counts, and Faults fails on demand. The suite does not depend on an implementation.
 package storetest
 
 import (

@@ -62,7 +62,7 @@ func (l *Log) Text() string {
 	return l.text.String()
 }
 
-// Deliveries returns the deliveries so far: those of one event, or all for an empty id.
+// Deliveries returns the deliveries so far of one event, or of all events for an empty id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()

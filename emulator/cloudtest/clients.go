@@ -34,7 +34,7 @@ func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 // Broker returns options that make Google's gRPC client of Pub/Sub administer this project, not publish.
 func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
-		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
+		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // this address is never called
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(c.translate)),
 	}

@@ -34,7 +34,7 @@ const (
 	ProxyAgent  = "service-" + Number + "@gcp-sa-iap.iam.gserviceaccount.com"
 )
 
-// Document is a resource as the APIs write it in JSON.
+// Document is a resource in the APIs' JSON.
 type Document = map[string]any
 
 // State has all resources and settings of a project.

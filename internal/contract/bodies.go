@@ -39,7 +39,7 @@ type Order struct {
 	CustomerID string `json:"customerId,omitempty" validate:"omitempty,id"`
 	// Currency is ISO 4217; required where an amount is given.
 	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
-	// Total is what the order cost, taxes and discounts included.
+	// Total is the price of the order, including taxes and discounts.
 	Total string `json:"total,omitempty" validate:"omitempty,amount=Currency"`
 	Items []Item `json:"items,omitempty" validate:"omitempty,max=5000,dive"`
 }
@@ -69,9 +69,9 @@ type Subscription struct {
 	Status     string `json:"status,omitempty" validate:"omitempty,code"`
 	// Currency is ISO 4217; required where a total is given.
 	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
-	// Total is what one cycle costs, taxes and discounts included.
+	// Total is the price of one cycle, including taxes and discounts.
 	Total string `json:"total,omitempty" validate:"omitempty,amount=Currency"`
-	// Cycle counts the billing cycles, the first being 1; 0 where there are none.
+	// Cycle is the number of the billing cycle, from 1 on; 0: there are no cycles.
 	Cycle int64 `json:"cycle,omitzero" validate:"min=0,max=1000000"`
 	// PeriodStart and PeriodEnd bound the paid period, or the trial.
 	PeriodStart string `json:"periodStart,omitempty" validate:"omitempty,timestamp"`

@@ -257,7 +257,7 @@ func As[B any](body Body) (b B, err error) {
 	return convert[B](body)
 }
 
-// convert decodes the body into another type. It is a function of its own so that As allocates nothing.
+// convert decodes the body into another type. It is a separate function so that As does not allocate.
 func convert[B any](body Body) (b B, err error) {
 	if itself, ok := any(body).(B); ok {
 		return itself, nil
@@ -278,7 +278,7 @@ func convert[B any](body Body) (b B, err error) {
 		err = json.Unmarshal(text, &b) // members unknown to B are for other readers of the body
 	}
 	if err != nil {
-		return b, ErrType // Takes names the member that does not fit, at the start
+		return b, ErrType // Takes has named the member that does not fit at the start
 	}
 	return b, nil
 }

@@ -66,7 +66,7 @@ func (c *Contract) New(id, eventType, at string) Body {
 	return b
 }
 
-// Grow gives the slot's list n empty elements.
+// Grow makes the slot's list, with n empty elements.
 func (b Body) Grow(s Slot, n int) {
 	list := reach(b.whole(), s.at[:slices.Index(s.at, element)], 0)
 	list.Set(reflect.MakeSlice(list.Type(), n, n))
@@ -113,7 +113,7 @@ func made(v reflect.Value) reflect.Value {
 // Stamp has the values that are added to a message that a handler made.
 type Stamp struct {
 	ID, Tenant, RoutingKey string
-	// OrderingKey of the message; empty: none.
+	// OrderingKey is the message's ordering key; empty: none.
 	OrderingKey string
 	// Since is the time from which the message's age counts; zero: At.
 	Since time.Time

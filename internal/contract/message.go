@@ -48,18 +48,18 @@ const (
 	AttrRelease = "webhook_release"
 )
 
-// The bounds of a message that is kept for later (AttrDeliverAt, or behind an earlier one of its key).
+// The bounds of a message that is kept for later (AttrDeliverAt, or after an earlier one of its key).
 const (
-	// MaxKept is the largest such message: half of what a document holds.
+	// MaxKept is the most bytes of such a message: half the maximum of a document.
 	MaxKept = 512 << 10
-	// MaxAhead is how far ahead a time of delivery may be.
+	// MaxAhead is the longest delay of a delivery.
 	MaxAhead = 30 * 24 * time.Hour
 )
 
 // UIDOfCustomer is the value of uid_source for a uid that was looked up by the customer.
 const UIDOfCustomer = "customer"
 
-// DefaultTenant is the tenant of messages that name none.
+// DefaultTenant is the tenant of messages that name no tenant.
 const DefaultTenant = "default"
 
 // CustomerOf joins tenant and customer id with a ~, which neither contains. Empty: no customer.
@@ -89,7 +89,7 @@ type Message struct {
 	OrderingKey string `store:"ordering_key,required"`
 }
 
-// Pub/Sub's limits on a message, and the size from which the requirements ask for a warning.
+// Pub/Sub's limits on a message, and the size above which the requirements demand a warning.
 const (
 	WarnDataBytes       = 256 << 10
 	MaxMessageBytes     = 10_000_000
@@ -144,7 +144,7 @@ type Attributes struct {
 	EventID     string `json:"event_id" validate:"required,id"`
 	EventType   string `json:"event_type" validate:"required,event_type"`
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
-	// ShopOrderID is the shop's own order that a payment provider's order pays for.
+	// ShopOrderID is the shop's order that the payment provider's order pays for.
 	ShopOrderID string `json:"shop_order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
@@ -204,7 +204,7 @@ func (a *Attributes) named(name string) *string {
 
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
-	values, set := reflect.ValueOf(a).Elem(), make(map[string]string, 14) // seldom more
+	values, set := reflect.ValueOf(a).Elem(), make(map[string]string, 14) // rarely more
 	for i := range attributeRules {
 		if value := values.Field(i).String(); value != "" {
 			set[attributeRules[i].name] = value

@@ -68,7 +68,7 @@ type rule struct {
 	bounded   bool
 	low, high int64
 	oneOf     []string
-	// priced: it is an amount in the currency beside it.
+	// priced: it is an amount, in the currency of the same object.
 	priced bool
 	shape  pii.Rule
 	inside rules
@@ -195,7 +195,7 @@ type Invalid struct{ Violations []pii.Violation }
 
 func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
 
-// Broken is an Invalid of one violation.
+// Broken returns an Invalid with one violation.
 func Broken(path, rule string) error { return invalid(pii.Violation{Path: path, Rule: rule}) }
 
 func invalid(violations ...pii.Violation) error {

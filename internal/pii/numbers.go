@@ -296,7 +296,7 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 	case !dated && (text || n.n >= 9) && n.named(value, text):
 		return true
 	case word < n.from || (word > 1 && class[value[word-1]] == mark):
-		return false // the tail of a name
+		return false // the end of a name
 	case !text && n.groups == 1:
 		return zeros && n.n >= 12 && n.n <= 15
 	case !text:

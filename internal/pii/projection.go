@@ -48,7 +48,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 		at.optional = true
 	}
 	p.root.settle()
-	p.root.optional = false // the document itself
+	p.root.optional = false // the document itself is required
 	return p
 }
 
@@ -123,7 +123,7 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Path + ": " + v.Rule }
 
-// Error says why a document was not projected. Its text holds no value.
+// Error is the reason why a document was not projected. Its text contains no value.
 type Error struct {
 	// Malformed: the input is not one JSON document, has duplicate names, or nests more than 64 deep.
 	Malformed bool

@@ -19,7 +19,7 @@ var (
 	// UID is an identity provider's id of a person: up to 128 letters, digits and . _ : | -, such as
 	// auth0|5f7c8ec7c33c6c004bbafe82. A uid of digits is checked like any text.
 	UID = Rule{"uid"}
-	// Code is a name of a protocol: a letter, then up to 63 letters, digits and . _ -.
+	// Code is a name in a protocol: a letter, then up to 63 letters, digits and . _ -.
 	Code = Rule{"code"}
 	// Currency is three capital letters.
 	Currency = Rule{"currency"}

@@ -1,6 +1,6 @@
 // Package retry decides what an error means and when to retry. It owns the outcomes that every log line,
 // metric, record and answer uses, the functions that mark errors, the one that turns an error into a verdict,
-// and the backoff policies. All functions are pure: the caller passes randomness.
+// and the backoff policies. All functions are pure: callers pass time and randomness.
 package retry
 
 import (
@@ -60,7 +60,7 @@ type Scope int
 const (
 	// OneMessage: other messages may still succeed.
 	OneMessage Scope = iota
-	// EveryMessage: all messages need what failed, such as the database.
+	// EveryMessage: all messages need the failed dependency, such as the database.
 	EveryMessage
 	// OtherEvent: the message waits for another event or for its time, and later messages may overtake it.
 	OtherEvent
@@ -97,7 +97,7 @@ func Conflicting(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Conflict, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Transient marks a failure of the handler, with a reason of its own.
+// Transient marks a failure of the handler, with the handler's reason.
 func Transient(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true}, Err: cause}
 }
@@ -107,7 +107,7 @@ func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Outage marks a failure of what every message needs, such as the database. It does not count as an attempt.
+// Outage marks the failure of a shared dependency, such as the database. It does not count as an attempt.
 func Outage(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
 }
@@ -117,7 +117,7 @@ func Missing(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true, Scope: OtherEvent}, Err: cause}
 }
 
-// Busy marks a state that is no fault of the message, such as a full queue. It does not count as an attempt.
+// Busy marks a state that the message did not cause, such as a full queue. It does not count as an attempt.
 func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
@@ -196,7 +196,7 @@ func noteOf(failure error) (found noted) {
 // RequestedWait returns the wait that After added; 0 if none.
 func RequestedWait(failure error) time.Duration { return noteOf(failure).wait }
 
-// Says adds a called service's text, which must hold no personal data, to a failure; nil stays nil.
+// Says adds a called service's text, not personal, to a failure, for dead letter and log; nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure

@@ -19,12 +19,12 @@ var (
 	ErrRange = errors.New("money: amount out of range")
 )
 
-// Max is the most that one amount may be, in minor units: sums of thousands stay within an int64.
+// Max is the largest amount, in minor units, so that sums of thousands of amounts fit in an int64.
 const Max = 1_000_000_000_000_000
 
 // Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY is 1000,
-// "1.000" KWD is 1000. It takes the one spelling that Format writes. The error wraps ErrCurrency, ErrAmount
-// or ErrRange.
+// "1.000" KWD is 1000. It accepts only the spelling that Format writes. The error wraps ErrCurrency,
+// ErrAmount or ErrRange.
 func Parse(decimal, currency string) (int64, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {

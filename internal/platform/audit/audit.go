@@ -49,7 +49,7 @@ type Entry struct {
 	At time.Time `json:"at" store:"at" show:"At"`
 	// Action is the kind of change, such as link.
 	Action string `json:"action" store:"action" show:"What"`
-	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
+	// Who is the operator's name in the API; Why is the given reason, 1 to MaxWhy bytes.
 	Who string `json:"who" store:"who" show:"Who"`
 	Why string `json:"why" store:"why" show:"Why"`
 	// Before and After have the changed fields; nil: the record did not exist, or does not any more.
@@ -82,7 +82,7 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 var ErrID = fmt.Errorf(
 	"%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 
-// ErrChanged: the record has changed since the person looked at it. The change was not made.
+// ErrChanged: the record has changed since the person saw it, so the new change was not made.
 var ErrChanged = errors.New("audit: changed since it was looked at")
 
 // Change is a change that a person requests.
@@ -98,7 +98,7 @@ type Made struct {
 	Action        string
 	Before, After map[string]any
 	Writes        []store.Write
-	// Version, if set, gets the version of the first write once it is committed.
+	// Version, if set, receives the version of the first write after the commit.
 	Version *store.Version
 }
 
@@ -216,7 +216,7 @@ func (a Author) String() string {
 var (
 	// ErrNoIdentity: the person has no identity, so it cannot be proved that two different people took part.
 	ErrNoIdentity = errors.New("audit: it takes two people, and each needs an identity of their own")
-	// ErrSamePerson: the second person is the first.
+	// ErrSamePerson: the second person is the same as the first.
 	ErrSamePerson = errors.New("audit: it takes two people: somebody else has to approve it")
 )
 

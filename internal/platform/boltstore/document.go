@@ -51,7 +51,7 @@ func (s stored) fields() (fields map[string]any, err error) {
 
 var errCutShort = errors.New("boltstore: a document is cut short")
 
-// decode reads what appendFields has written.
+// decode reads the fields that appendFields wrote.
 func decode(body []byte) (fields map[string]any, err error) {
 	defer func() {
 		if recover() != nil { // an index out of range
@@ -117,7 +117,7 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// int reads what AppendVarint has written.
+// int reads a number that AppendVarint wrote.
 func (d *decoder) int() int64 {
 	n := d.number()
 	return int64(n>>1) ^ -int64(n&1)

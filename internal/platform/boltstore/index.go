@@ -273,7 +273,7 @@ const (
 	whole = 1
 )
 
-// entry is a key of a document at a version.
+// entry is a key of the index, for a document at a version.
 type entry struct {
 	key     []byte
 	of      store.Key

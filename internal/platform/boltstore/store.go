@@ -45,8 +45,8 @@ func Open(path string) (*Store, error) {
 	return openStore(path, false)
 }
 
-// OpenTemporary opens a store that does not force commits to the disk. It is for tests and
-// benchmarks, which need no file after a crash.
+// OpenTemporary opens a store that does not sync commits to the disk. It is for tests and benchmarks, which
+// do not need the file after a crash.
 func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }

@@ -80,7 +80,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (<-chan s
 	own := new(bool)
 	return c.loads.DoChan(key, func() (any, error) {
 		*own = true
-		if value, ok := c.Known(key); ok { // from a load that has just ended
+		if value, ok := c.Known(key); ok { // a load has just ended
 			return value, nil
 		}
 		c.mu.Lock()
@@ -97,7 +97,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (<-chan s
 	}), own
 }
 
-// Put keeps a value that the caller knows.
+// Put stores a value that the caller knows.
 func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.known.Add(key, entry[V]{value: value, since: now, until: now.Add(good)})
 }
 
-// Forget removes a value, and has the cache ignore the result of a running load.
+// Forget removes a value, and makes the cache ignore the result of a running load.
 func (c *Cache[V]) Forget(key string) {
 	c.loads.Forget(key)
 	c.mu.Lock()

@@ -66,7 +66,7 @@ func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	return versions[:len(writes)], nil
 }
 
-// do carries out a to-do. A change after the copy rewrites the to-do, so that its old version is not deleted.
+// do carries out a to-do and deletes it, unless a later change has written it again, at another version.
 func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	collection, id, _ := strings.Cut(todo.Key.ID, "~")
 	if err := m.copy(ctx, store.Key{Collection: collection, ID: id}); err != nil {
@@ -81,8 +81,8 @@ func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 }
 
 // copy updates a copy. It reads the copy before the document and replaces that version, so a process with an
-// older document fails, as the copy has changed. Versions never repeat, because each write has a new token
-// and the copy of a deleted document stays, marked as gone.
+// older document finds the copy changed. Versions never repeat, because each write has a new token and the
+// copy of a deleted document stays, marked as gone.
 func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	_, err := store.Update(ctx, m.Copies, key, func(copied store.Document) ([]store.Write, error) {
 		doc, err := store.Find(ctx, m.Store, key)

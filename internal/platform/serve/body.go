@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// DefaultBodyBudget is a quarter of an instance's memory: a body exists at most four times.
+// DefaultBodyBudget is a quarter of an instance's memory, since a body is in memory at most four times.
 const DefaultBodyBudget = 128 << 20
 
 const leastBody = 4 << 10
 
-// spares has released buffers by the bit length of their size. Powers of two have pools of their own, because
-// a buffer that is taken and does not fit is lost.
+// spares has released buffers by the bit length of their size. Powers of two have separate pools, because a
+// buffer that is taken and does not fit is lost.
 var spares [2][64]sync.Pool
 
 func spareOf(size int) *sync.Pool { return &spares[min(1, size&(size-1))][bits.Len(uint(size))] }

@@ -67,7 +67,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 
 // The errors of a check of the sender's token. Any other error means that the token is not valid.
 var (
-	// ErrNoToken: the request carries none.
+	// ErrNoToken: the request has no bearer token.
 	ErrNoToken = errors.New("auth: no bearer token")
 	// ErrNotAllowed: the token is genuine, but its account is not accepted.
 	ErrNotAllowed = errors.New("auth: not an accepted account")
@@ -156,7 +156,7 @@ func Answer[T any](
 	}
 }
 
-// WriteJSON answers with v as JSON.
+// WriteJSON writes an answer with v as JSON.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -169,7 +169,7 @@ func one(values []string) (string, error) {
 	return values[0], nil
 }
 
-// time parses a timestamp: digits only, and few enough for an int64 of nanoseconds.
+// time parses a timestamp: only digits, and few enough for an int64 of nanoseconds.
 func (v *Verifier) time(stamp string) (time.Time, error) {
 	n, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || len(stamp) > 18 || stamp[0] < '0' { // a sign

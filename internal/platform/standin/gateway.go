@@ -20,7 +20,7 @@ const (
 // reused is the mode of a different order under a used key.
 const reused Mode = "reused"
 
-// Order is an order that the gateway has decided on.
+// Order is an order that the gateway has decided.
 type Order struct {
 	// Key is the Idempotency-Key. EventID is the producer's event id, unique within Tenant and a queue.
 	Key            string `json:"key"`

@@ -145,7 +145,7 @@ func (s *Simulator) Standing(_ context.Context, q catalog.Queue) (pause.Standing
 	}
 }
 
-// Pause implements pause.Switch. A push in flight ends as usual.
+// Pause implements pause.Switch. A running push ends as usual.
 func (s *Simulator) Pause(_ context.Context, q catalog.Queue, _ time.Time) error {
 	return s.setPaused(q, true)
 }

@@ -128,7 +128,7 @@ func (s *service) Behave(id string, mode Mode, times int) error {
 	return nil
 }
 
-// instruct is Behave for people: {"mode":"fail","times":1,"id":"..."}.
+// instruct is Behave as a request for people: {"mode":"fail","times":1,"id":"..."}.
 func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
 	var given struct {
 		Mode  Mode   `json:"mode"`

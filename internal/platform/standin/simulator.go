@@ -87,7 +87,7 @@ type subscription struct {
 // lane has the messages of one ordering key, delivered one by one, or a single message without a key.
 type lane struct {
 	key   string
-	queue []*Message // the first one is being pushed, waits for its next attempt, or is in ready
+	queue []*Message // its first message is being pushed, waits for a retry, or is ready
 }
 
 // NewSimulator returns a running simulator. It does not check the subscriptions, as the catalog does.

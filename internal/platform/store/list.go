@@ -86,7 +86,7 @@ func Equals(pairs ...string) map[string]any {
 	return equal
 }
 
-// Count returns how many documents a query finds, counted up to its limit.
+// Count returns how many documents a query finds, up to its limit.
 func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 	query.Count = true
 	page, err := from.Query(ctx, query)

@@ -47,16 +47,16 @@ type Version int64
 // MarshalText writes the version as text, because a JSON number would lose digits.
 func (v Version) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(v), 10), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText reads the text of MarshalText.
 func (v *Version) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	*v = Version(n)
 	return err //nolint:wrapcheck // JSON says where it stands
 }
 
-// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC,
-// microseconds), nil, or a map[string]any or []any of these; never a float. Strings are valid
-// UTF-8. A list holds no list. A name is not empty and not of the form __x__.
+// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC, microseconds),
+// nil, or a map[string]any or []any of these; never a float. Strings are valid UTF-8. A list holds no list. A
+// name is not empty, and does not have the form __x__.
 type Document struct {
 	Key     Key
 	Fields  map[string]any

@@ -21,7 +21,7 @@ import (
 )
 
 // The modes of a Verifier. ModeIAM is for a service behind Cloud Run's own IAM check, which verifies
-// signatures and removes them: it protects nothing on a service that allows unauthenticated callers.
+// signatures and removes them: it does not protect a service that allows unauthenticated callers.
 const (
 	ModeOIDC = "oidc" // verifies the whole token
 	ModeIAM  = "iam"
@@ -169,7 +169,7 @@ const (
 )
 
 // Identity identifies people by Google's ID tokens (RS256, in Authorization) and by Identity-Aware Proxy's
-// assertions (ES256, in a header of their own). It is safe for concurrent use.
+// assertions (ES256, in a separate header). It is safe for concurrent use.
 type Identity struct {
 	allow        map[string]bool
 	token, proxy issuer

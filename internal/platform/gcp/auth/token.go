@@ -22,8 +22,8 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// The JWT library accepts Email for email, and the last of two equal names, where another reader of the same
-// token may take the first. Here names are exact, and a duplicate name at any depth refuses the token.
+// The JWT library accepts Email for email, and takes the last of two equal names, where another reader may
+// take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
 type protected struct {
 	Algorithm string         `json:"alg"`

@@ -183,7 +183,7 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// Aborted means contention, and nothing was written. A nack would slow down the whole subscription.
+// Aborted means contention, without a write. It is retried, since a nack would slow down the subscription.
 var (
 	once          = gax.WithRetry(func() gax.Retryer { return nil })
 	refused       = repeatedOn(codes.Aborted)

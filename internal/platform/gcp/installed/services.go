@@ -24,7 +24,7 @@ const (
 	ready    = "CONDITION_SUCCEEDED"
 	underWay = "CONDITION_RECONCILING"
 	enabled  = "ENABLED"
-	people   = "ops" // the service for people, which publishes nothing
+	people   = "ops" // the service for people, which does not publish
 
 	getService   = "run.services.get"
 	getPolicy    = "run.services.getIamPolicy"
@@ -171,7 +171,7 @@ func environment(service *run.GoogleCloudRunV2Service) (all []*run.GoogleCloudRu
 	return all
 }
 
-// callers are the members who may call a service; ok is false if they could not be read.
+// callers returns the members who may call a service; ok is false if they could not be read.
 func (l *look) callers(ctx context.Context, id string) (members []string, ok bool) {
 	resource, what := l.parent()+"/services/"+id, "who may call service "+id
 	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(resource).Context(ctx).Do()
@@ -282,7 +282,7 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 		versions := l.secrets.Projects.Secrets.Versions.List(project + "/secrets/" + id)
 		page, err := versions.Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
-			_ = l.missing(err, "the versions of secret "+id, listVersions) // a deleted secret needs none
+			_ = l.missing(err, "the versions of secret "+id, listVersions) // a deleted secret needs no version
 			continue
 		}
 		if !slices.ContainsFunc(page.Versions, isEnabled) {
@@ -301,7 +301,7 @@ const (
 		"another redeploy of it in Terraform's services makes a new revision of the same configuration."
 )
 
-// What Examine finds, its effect, and the remedy.
+// The findings of Examine, with effect and remedy.
 var (
 	WebhookMissing = finding.New("webhook_missing",
 		"There is no webhook service: senders are answered 404, and give up in the end.", elsewhere)

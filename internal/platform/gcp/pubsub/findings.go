@@ -252,7 +252,7 @@ const (
 	granting = "Apply Terraform again, and ask who removed the grant. A new grant takes some minutes."
 )
 
-// What Examine finds, its effect on messages, and the remedy.
+// The findings of Examine, with the effect on messages and the remedy.
 var (
 	TopicMissing = finding.New("topic_missing",
 		"Publishing fails: the webhook service answers 503, and a sender that gives up loses the event.", apply)

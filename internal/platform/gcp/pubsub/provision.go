@@ -50,7 +50,7 @@ func (t Target) Of(pool string) Pool {
 
 const emulatorRetention = 7 * 24 * time.Hour
 
-// What Provision did about a resource.
+// The actions of Provision on a resource.
 const (
 	Created   = "created"
 	Updated   = "updated"
@@ -64,7 +64,7 @@ const (
 	NotTried    = "not tried" // because an earlier request had no answer
 )
 
-// Change is what Provision did about one resource.
+// Change is the action of Provision on one resource.
 type Change struct {
 	Kind   string `json:"kind" show:"Kind"` // topic or subscription
 	ID     string `json:"id" show:"ID"`     // at Pub/Sub, with the installation before it
@@ -140,7 +140,7 @@ func Provision(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = a.client.Close() }() // every request has been answered
+	defer func() { _ = a.client.Close() }() // all requests are answered by now
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
@@ -164,7 +164,7 @@ type provisioner struct {
 	unanswered bool // the last request had no answer, so each further one would time out
 }
 
-// silent are the codes of requests that nobody answers.
+// silent has the codes of requests that nobody answers.
 var silent = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}
 
 // try provisions one resource, and records the change or the failure.
@@ -203,7 +203,7 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	}
 }
 
-// pause removes the endpoint of a queue that is no longer enabled: its messages wait until it is again.
+// pause removes the endpoint of a disabled queue, so that its messages wait until it is enabled again.
 func (p *provisioner) pause(ctx context.Context, id string) (action string, err error) {
 	name := p.target.subscriptionName(id)
 	have, err := p.read(ctx, name)

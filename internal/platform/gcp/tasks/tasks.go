@@ -1,5 +1,5 @@
-// Package tasks makes Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits,
-// and the set of moments that this process has requested. It does not know what the call does.
+// Package tasks makes Cloud Tasks call a worker at a given time. It owns the queue's client, its limits, and
+// the set of calls that this process has requested. It does not know the purpose of a call.
 package tasks
 
 import (
@@ -83,7 +83,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// create gives the task no name: names that rise with time slow down the queue, and any name costs a look-up.
+// create does not name the task: rising names slow down the queue, and each name costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
 	token := &pb.OidcToken{ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience}
 	request := &pb.HttpRequest{

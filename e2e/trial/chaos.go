@@ -215,7 +215,7 @@ func newBroker(r *run) *standin.Broker {
 	return b
 }
 
-// stuckFor is the longest time without an acknowledged message.
+// stuckFor is the longest time that the arms may take without an acknowledged message.
 const stuckFor = 3 * time.Minute
 
 // patient returns a function that returns how many messages each arm still has. It fails the run if their

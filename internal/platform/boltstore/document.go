@@ -28,7 +28,7 @@ func read(tx *bbolt.Tx, key store.Key) stored {
 
 const versionBytes = 8
 
-// parse reads the version of data; nil is no document. Data that is too short keeps no data, as an error.
+// parse reads the version of data; nil is no document. If data is too short, fields returns errCutShort.
 func parse(data []byte) stored {
 	switch {
 	case data == nil:

@@ -36,7 +36,7 @@ func (q Query) behind(doc Document) Cursor {
 	return Cursor{At: at, ID: doc.Key.ID}
 }
 
-// Each yields the documents that a query finds, page by page. After an error it ends.
+// Each yields the documents that a query finds, page by page. It ends after it has yielded an error.
 func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		for {

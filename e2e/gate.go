@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gate is a TCP proxy in front of a dependency. It can be shut, or hold requests or answers.
+// Gate is a TCP proxy in front of a dependency. It can be shut, or hold back requests or answers.
 type Gate struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	changed *sync.Cond // of the mode
+	changed *sync.Cond // signals a change of the mode
 	target  string
 	mode    int
-	caught  context.CancelFunc // is called when bytes are held
+	caught  context.CancelFunc // called when bytes are held
 	conns   map[net.Conn]struct{}
 }
 
@@ -28,7 +28,7 @@ const (
 	gateHoldAnswers
 )
 
-// NewGate opens a gate to the target, a host:port, until the end of t.
+// NewGate opens a gate to the target, a host:port. It closes when t ends.
 func NewGate(t interface {
 	require.TestingT
 	Context() context.Context
@@ -44,16 +44,16 @@ func NewGate(t interface {
 	return g
 }
 
-// Addr is the gate's own host:port.
+// Addr returns the gate's own host:port.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
-// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes are held.
+// HoldRequests holds back the clients' bytes from now on. The channel closes when it holds the first bytes.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
-// HoldAnswers holds the dependency's bytes likewise, and lets requests pass.
+// HoldAnswers does the same with the dependency's bytes, and lets requests pass.
 func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers, false) }
 
-// Open lets everything pass again, held bytes too where their connection still exists.
+// Open lets everything pass again, even held bytes if their connection still exists.
 func (g *Gate) Open() { g.set(gateOpen, false) }
 
 // Drop cuts every connection with its held bytes, and opens the gate.
@@ -105,7 +105,7 @@ func (g *Gate) pump(to, from net.Conn, held int) {
 		if err != nil || !g.passes(held) {
 			break
 		}
-		_, _ = to.Write(buffer[:n]) // if the other side has closed, its own pump ends this one
+		_, _ = to.Write(buffer[:n]) // if the other side has closed, its pump ends this one, too
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +115,7 @@ func (g *Gate) pump(to, from net.Conn, held int) {
 	}
 }
 
-// passes waits while bytes of a direction are held, and reports whether they pass after that.
+// passes waits while a direction is held, and then reports whether its bytes may pass.
 func (g *Gate) passes(held int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 type Line struct {
 	Product  string
 	Quantity int64
-	// Price of one piece in cents.
+	// Price is the price of one piece in cents.
 	Price int64
 }
 
-// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all its personal data.
+// Order is an order in a PayNow store. JSON returns PayNow's webhook for it, including personal data.
 type Order struct {
 	EventID    string
 	OrderID    string
 	CustomerID string
-	// UID and ShopOrder, the shop's own order that this one pays, are in the checkout's metadata; empty: none.
+	// UID and ShopOrder, the shop's order that this one pays for, are in the checkout's metadata; empty: none.
 	UID, ShopOrder string
 	Lines          []Line
 }
@@ -31,11 +31,11 @@ type Refund struct {
 	EventID    string
 	OrderID    string
 	CustomerID string
-	// Amount is the refund in cents. Paid is the whole payment.
+	// Amount is the refunded amount in cents, and Paid the whole payment.
 	Amount, Paid int64
 }
 
-// Total is the price of the order in cents.
+// Total returns the price of the order in cents.
 func (o Order) Total() (total int64) {
 	for _, l := range o.Lines {
 		total += l.Price * l.Quantity
@@ -45,7 +45,7 @@ func (o Order) Total() (total int64) {
 
 type object = map[string]any
 
-// changed is a sample's webhook with the ids of an event, and with a changed body.
+// changed returns a sample's webhook with the ids of an event and a changed body.
 func changed(sample string, of samples.Event, change func(body object)) []byte {
 	var webhook object
 	must(0, json.Unmarshal(samples.Read(sample, of), &webhook))
@@ -53,7 +53,7 @@ func changed(sample string, of samples.Event, change func(body object)) []byte {
 	return must(json.Marshal(webhook))
 }
 
-// JSON is the body of the order's webhook.
+// JSON returns the body of the order's webhook.
 func (o Order) JSON() []byte {
 	ids := samples.Event{EventID: o.EventID, OrderID: o.OrderID, CustomerID: o.CustomerID, UID: o.UID}
 	return changed(samples.OrderCompleted, ids, func(body object) {
@@ -79,7 +79,7 @@ func (o Order) JSON() []byte {
 	})
 }
 
-// JSON is the body of the refund's webhook.
+// JSON returns the body of the refund's webhook.
 func (r Refund) JSON() []byte {
 	ids := samples.Event{EventID: r.EventID, OrderID: r.OrderID, CustomerID: r.CustomerID}
 	return changed(samples.Refund, ids, func(body object) {

@@ -32,7 +32,7 @@ type Log struct {
 	deliveries []Delivery
 }
 
-// Delivery is the log line of a delivery, or of an attempt that the same delivery repeats.
+// Delivery is the log line of a delivery, or of a further attempt within the same delivery.
 type Delivery struct {
 	Time    time.Time `json:"time"`
 	Message string    `json:"message"`
@@ -62,7 +62,7 @@ func (l *Log) Text() string {
 	return l.text.String()
 }
 
-// Deliveries returns the deliveries so far: those of one event, or all for an empty id.
+// Deliveries returns the deliveries so far of one event, or of all events for an empty id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 	return slices.DeleteFunc(slices.Clone(l.deliveries), others)
 }
 
-// Start runs a binary with exactly this environment. It returns when the service has logged its address.
+// Start runs a binary with exactly this environment. It returns once the service has logged its address.
 func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
 	p := &Process{ended: make(chan struct{})}
 	p.command = exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
@@ -97,7 +97,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 		for lines.Scan() {
 			_, _ = log.Write(append(lines.Bytes(), '\n'))
 		}
-		_ = p.command.Wait() // Kill or Stop decides how it ends
+		_ = p.command.Wait() // after Kill or Stop an error is expected
 	}()
 	if p.URL == "" {
 		<-p.ended
@@ -113,7 +113,7 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Stop sends SIGTERM, and returns the exit code: 2, after its goroutines, if it takes longer than any drain.
+// Stop sends SIGTERM and returns the exit code. After a minute, longer than any drain, SIGQUIT makes it 2.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	defer time.AfterFunc(time.Minute, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
@@ -121,19 +121,19 @@ func (p *Process) Stop() int {
 	return p.command.ProcessState.ExitCode()
 }
 
-// CPU is the processor time that the process has used, once it has ended.
+// CPU returns the processor time that the ended process has used.
 func (p *Process) CPU() time.Duration {
 	return p.command.ProcessState.UserTime() + p.command.ProcessState.SystemTime()
 }
 
-// Freeze stops the process for d, as a pause of its machine would.
+// Freeze stops the process for d, like a pause of its machine.
 func (p *Process) Freeze(ctx context.Context, d time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGSTOP)
 	Wait(ctx, d)
 	_ = p.command.Process.Signal(syscall.SIGCONT)
 }
 
-// Wait waits for d. It reports false if ctx ends before.
+// Wait waits for d. It returns false if ctx ends first.
 func Wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -144,7 +144,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 
 // Build compiles commands into a folder. With the tag failpoints, FAILPOINT ends them at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
-	// Without symbols, as in the images, linking takes half of the time.
+	// Without symbols, as in the images, linking takes half the time.
 	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}
 	output, err := exec.CommandContext(ctx, "go", append(arguments, commands...)...).CombinedOutput()
 	if err != nil {

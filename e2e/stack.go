@@ -1,5 +1,5 @@
 // Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on Google's
-// emulators under kill -9. It refuses to use internals: it sends webhooks, and reads their effects.
+// emulators under kill -9. It uses no internals: it sends webhooks and reads their effects.
 package e2e
 
 import (
@@ -27,25 +27,25 @@ import (
 // Secret signs every webhook of this package.
 const Secret = "e2e-secret-of-more-than-24-bytes"
 
-// DeliverySecret signs the workers' posts. It is not Secret: a receiver must not be able to sign as a sender.
+// DeliverySecret signs the workers' posts. It is not Secret, so that a receiver cannot sign as a sender.
 const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 
-// Queue is the queue of PayNow's orders, which the cases use.
+// Queue is the queue of PayNow's orders, which the tests use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provision creates a project's queues on the emulator at broker (host:port), with pushes to workerURL.
+// Provision creates a project's queues on the emulator at broker (host:port), and sets pushes to workerURL.
 func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
 	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
 	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
 	return err
 }
 
-// IngestDatabase is the database of an installation's webhook service.
+// IngestDatabase returns the name of the database of an installation's webhook service.
 func IngestDatabase(installation string) string {
 	return strings.TrimPrefix(installation+"-ingest", "-")
 }
 
-// Environment is that of a service on the emulators, as NAME=value, for the queues that run; none: all.
+// Environment returns a service's variables on the emulators, as NAME=value. Without queues, all run.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
@@ -69,14 +69,14 @@ type Answer struct {
 	Body        string `json:"-"`
 }
 
-// Products: Product is worth PointsPerPiece points, UnknownProduct is in no catalog.
+// Product is worth PointsPerPiece points; UnknownProduct is in no catalog.
 const (
 	Product        = "411486491630370501"
 	UnknownProduct = "700000000000000999"
 	PointsPerPiece = 1000
 )
 
-// must is for results of constants and samples alone.
+// must returns the value. It is only for constants and samples, which cannot fail.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -89,7 +89,7 @@ var (
 	generic = must(signature.NewSigner(signature.Generic, Secret))
 )
 
-// Request is a request with a JSON body and these headers.
+// Request returns a request with a JSON body and these headers.
 func Request(
 	ctx context.Context, method, url string, body []byte, headers map[string]string,
 ) (*http.Request, error) {
@@ -104,23 +104,23 @@ func Request(
 	return request, nil
 }
 
-// Webhook is a request signed as PayNow signs.
+// Webhook returns a request that is signed like PayNow's.
 func Webhook(ctx context.Context, base string, body []byte) (*http.Request, error) {
 	return Request(ctx, http.MethodPost, base+"/webhooks/paynow", body, payNow.Sign("", body, time.Now()))
 }
 
-// Send sends a webhook as PayNow does.
+// Send sends a webhook like PayNow.
 func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 	return Do(Webhook(ctx, base, body))
 }
 
-// Produce signs a body as producers do, and posts it to the path of a queue or a topic.
+// Produce signs a body like a producer, and posts it to the path of a queue or a topic.
 func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
 	to += "/messages"
 	return Do(Request(ctx, http.MethodPost, base+to, body, generic.SignFor(to, "", body, time.Now())))
 }
 
-// UntilAccepted repeats a request until it is accepted, as PayNow does. It returns when that one was sent.
+// UntilAccepted repeats a request until it is accepted, like PayNow. sent is the time of that last request.
 func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, err error) {
 	for {
 		sent = time.Now()
@@ -137,14 +137,14 @@ func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.
 	}
 }
 
-// Points returns the points of a user; 0 without an account.
+// Points returns a user's points; 0 if there is no account.
 func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
 	doc, err := store.Find(ctx, s, ledger.UserPoints(uid).Key(dedupe.DefaultTenant))
 	balance, _ := doc.Fields["balance"].(int64)
 	return balance, err
 }
 
-// Ask calls the operations API of the worker at base as somebody, or as nobody.
+// Ask calls the operations API of the worker at base, as the operator who; empty: without an operator.
 func Ask(ctx context.Context, base, who, method, path string, question any) (Answer, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -159,7 +159,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 
-// Do sends a request, unless it could not be made, and reads its whole answer.
+// Do sends a request and reads the whole answer, unless err says that the request could not be made.
 func Do(request *http.Request, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err

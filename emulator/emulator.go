@@ -1,5 +1,5 @@
-// Package emulator owns finding, starting and stopping Google's Pub/Sub and Firestore emulators on Java,
-// which the SDK's own wrapper leaves running. It refuses to install anything, and to know what runs on them.
+// Package emulator finds, starts and stops Google's Pub/Sub and Firestore emulators, which run on Java. The
+// SDK's own wrapper leaves them running. It installs nothing and does not know what uses them.
 package emulator
 
 import (
@@ -26,14 +26,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ErrNotInstalled says that the emulators or Java are missing on this machine.
+// ErrNotInstalled means that the emulators or Java are missing on this machine.
 var ErrNotInstalled = errors.New("emulator: Google's emulators are not installed (see CONTRIBUTING.md)")
 
 // SDK holds the paths of the emulators.
 type SDK struct{ java, pubsub, firestore string }
 
-// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, else in
-// that of the gcloud on the PATH. The error wraps ErrNotInstalled and says what is missing.
+// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, else in the
+// SDK of the gcloud on the PATH. The error wraps ErrNotInstalled and names what is missing.
 func Find() (sdk SDK, err error) {
 	if sdk.java, err = exec.LookPath("java"); err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
@@ -63,15 +63,15 @@ func Find() (sdk SDK, err error) {
 	return sdk, nil
 }
 
-// Process is a running emulator. It ends with Stop, and on Linux also with the program that started it.
+// Process is a running emulator. Stop ends it; on Linux so does the end of the program that started it.
 type Process struct {
 	addr    string
 	command *exec.Cmd
 	ended   chan struct{}
 }
 
-// common are the options of both emulators; an older Java ignores those that it does not know. Without the
-// compiler's last stage they start faster: it pays off only after minutes.
+// common has the options of both emulators; an older Java ignores unknown ones. Without the compiler's last
+// stage, which pays off only after minutes, they start faster.
 var common = []string{
 	"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g",
 }
@@ -93,9 +93,9 @@ func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) 
 	return pubsub, firestore, err
 }
 
-// StartPubSub starts the Pub/Sub emulator on a free port, and returns when it answers.
+// StartPubSub starts the Pub/Sub emulator on a free port and returns once it answers.
 func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
-	// Without retryPost=false, Java would repeat a push whose connection is closed without an answer.
+	// Without retryPost=false, Java would repeat a push whose connection was closed without an answer.
 	return s.start(ctx, "Server started", (*Process).greets, "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
@@ -113,8 +113,8 @@ func (p *Process) greets(ctx context.Context) error {
 	return err
 }
 
-// StartFirestore starts the Firestore emulator on a free port, and returns when it has answered a write and
-// two queries: the first ones in a JVM may outlast the timeout of a service.
+// StartFirestore starts the Firestore emulator on a free port and returns once it has answered a write and
+// two queries, because the first ones in a JVM may take longer than a service's timeout.
 func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "is now running", (*Process).warm, "-Duser.language=en", "-cp", s.firestore,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
@@ -137,8 +137,8 @@ func (p *Process) warm(ctx context.Context) (err error) {
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator on a free port, waits for its line that it serves, and then until it answers: the
-// answer alone could be another program's. It kills an emulator that is not ready in two minutes.
+// start runs an emulator on a free port, and waits for its log line that it serves, then for an answer: the
+// answer alone could come from another program. It kills an emulator that is not ready in two minutes.
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {
@@ -162,7 +162,7 @@ func (s SDK) start(
 		return nil, fmt.Errorf("emulator: start: %w", err)
 	}
 	p, head := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}, &bytes.Buffer{}
-	limited, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
+	limited, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds even on a busy machine
 	defer cancel()
 	defer context.AfterFunc(limited, func() { _ = kill(command.Process) })()
 	err = listen(io.TeeReader(output, head), ready)
@@ -182,13 +182,13 @@ func (s SDK) start(
 		}
 	}
 	err = errors.Join(limited.Err(), err, p.Stop())
-	if errors.Is(err, errPortTaken) { // by another program, before Java did
+	if errors.Is(err, errPortTaken) { // another program took it before Java did
 		return s.start(ctx, ready, answers, arguments...)
 	}
 	return nil, fmt.Errorf("%w; its output:\n%s", err, head)
 }
 
-// listen reads an emulator's output up to the line that says whether it serves.
+// listen reads an emulator's output up to the line that shows whether it serves.
 func listen(output io.Reader, ready string) error {
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		switch {
@@ -210,7 +210,7 @@ func (p *Process) Stop() error {
 		return nil
 	}
 	select {
-	case <-p.ended: // another process may have its id by now
+	case <-p.ended: // another process may have its process id by now
 		return nil
 	default:
 	}

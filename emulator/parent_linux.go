@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// tie makes the kernel end the emulator when this process is killed, and keeps Ctrl-C from it: this process
-// may still drain. The kernel watches the starting thread, which Go ends early only where it is locked.
+// tie makes the kernel end the emulator when this process is killed, and shields it from Ctrl-C, as this
+// process may still drain. The kernel watches the starting thread, which Go ends early only if it is locked.
 func tie(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

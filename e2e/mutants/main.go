@@ -1,5 +1,5 @@
-// Command mutants runs gremlins on the packages that own money and messages: it changes one operator at a
-// time and runs their tests. It fails on a surviving mutant that accepted.yaml does not name.
+// Command mutants runs gremlins on the packages that own money and messages: gremlins changes one operator at
+// a time and runs their tests. The command fails if a mutant survives that accepted.yaml does not name.
 package main
 
 import (
@@ -27,7 +27,7 @@ var packages = []string{
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// alsoTested has the packages with the other half of a package's tests.
+// alsoTested maps a package to another one that also has tests of it.
 var alsoTested = map[string]string{"internal/apps/journal": "billhook/internal/compose/operations"}
 
 const list = "e2e/mutants/accepted.yaml"
@@ -43,14 +43,14 @@ type place struct{ Package, Function, Mutation string }
 
 func (p place) String() string { return p.Package + " " + p.Function + " " + p.Mutation }
 
-// acceptance is an entry of accepted.yaml: how many mutants of a place may survive, and why.
+// acceptance is an entry of accepted.yaml: how many mutants may survive at a place, and why.
 type acceptance struct {
 	place `yaml:",inline"`
 	Times int
 	Why   string
 }
 
-// score counts a package's mutants. lines are those of the survivors.
+// score counts a package's mutants. lines has the survivors' lines.
 type score struct {
 	pkg                      string
 	killed, lived, uncovered int
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
 		unknown, stale := judge(s, accepted)
 		if *every > 1 {
-			stale = nil // a sample leaves out some of them
+			stale = nil // a sample leaves out some survivors
 		}
 		refused += len(unknown)
 		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, stale...), ""))
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// measure counts gremlins' reports on a sample of the mutants. One whose tests do not end counts as killed.
+// measure counts gremlins' results for a sample of the mutants. A timeout of the tests counts as killed.
 func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.Writer) (score, error) {
 	realGo, missing := exec.LookPath("go")
 	standIn, err := filepath.Abs("e2e/mutants/path")
@@ -154,7 +154,7 @@ func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.
 
 var declared = regexp.MustCompile(`^func (?:\((?:\w+ )?\*?(\w+)[^)]*\) )?(\w+)`)
 
-// functionsOf names the function of each line of a file, such as Service.push.
+// functionsOf returns the function of each line of a file, such as Service.push.
 func functionsOf(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	name := ""
@@ -167,7 +167,7 @@ func functionsOf(path string) (names []string, err error) {
 	return names, err
 }
 
-// judge returns lines about survivors that the list does not name, and about its entries without a survivor.
+// judge returns lines about survivors that the list does not name, and about entries with too few survivors.
 func judge(s score, accepted []acceptance) (unknown, stale []string) {
 	may := map[place]int{}
 	for _, a := range accepted {

@@ -11,8 +11,8 @@ import (
 	"billhook/internal/compose/devstack"
 )
 
-// behind measures how long a good order waits behind those of a forgotten product, with the catalog's numbers
-// and without. It fails where an order was lost or doubled, or a dead letter is missing.
+// behind measures how long a good order waits after orders of a forgotten product, with the catalog's limits
+// and without. It fails if an order was lost or doubled, or a dead letter is missing.
 func behind(flags *flag.FlagSet) func(*run) {
 	forgotten := flags.Int("forgotten", 20, "how many orders of a forgotten product come before the good one")
 	longest := flags.Duration("longest", 110*time.Second, "how long to wait for the good order without a budget")
@@ -30,12 +30,12 @@ func behind(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// ahead is one variant: how many orders come before the good one, and what the queue does with them.
+// ahead is one variant: how many orders come before the good one, and the queue's settings for them.
 type ahead struct {
 	many       int
 	onTerminal catalog.OnTerminal
 	nackBudget time.Duration
-	// longest is how long to wait for the good order; 0: until all have ended.
+	// longest is the longest wait for the good order; 0: until all orders have ended.
 	longest time.Duration
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // books posts journal entries of many tenants to an embedded store, seals and verifies all, proves one, and
-// prints what each step costs. It fails if verification finds anything, or does not find a change.
+// prints the cost of each step. It fails if verification finds a fault, or misses a changed entry.
 func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")

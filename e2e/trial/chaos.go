@@ -29,10 +29,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// chaos tries to make two workers on Firestore's emulator lose or double an event. Messages come again, late
-// and out of order, workers are killed and frozen, handlers stall past their lease, answers are dropped.
+// chaos tries to make two workers on Firestore's emulator lose or double an event. Messages are repeated,
+// late and out of order, workers killed and frozen, handlers stalled beyond their lease, answers dropped.
 //
-// It fails if an arm has lost, doubled or reordered anything, or the control check-then-act doubled nothing.
+// It fails if an arm loses, doubles or reorders events, or if the control check-then-act doubles none.
 func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
 	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
@@ -81,7 +81,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 			}
 			return cmp.Or(held(), unless(unsealed == 0, "%d entries to be sealed", unsealed))
 		})
-		o.Close() // late requests to the gateway count too
+		o.Close() // Close waits for late requests to the gateway, which count, too
 		judge(r, count(r, documents, o, b, log, p, arms))
 	}
 }
@@ -104,7 +104,7 @@ func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			gate.Drop()
 			r.saw(what + "cut")
-		case <-time.After(200 * time.Millisecond): // nothing was sent
+		case <-time.After(200 * time.Millisecond): // no bytes were sent
 		}
 		gate.Open()
 	}
@@ -113,18 +113,18 @@ func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint
 type event struct {
 	arm *arm
 	id  string
-	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
+	// key is the ordering key, or the payment to refund. cycle is the event's position within the key, from 1.
 	key   string
 	cycle int64
 }
 
-// plan holds the events, and their messages in the order of publishing.
+// plan has the events, and their messages in the order of publishing.
 type plan struct {
 	events    []*event
 	publishes []publish
 }
 
-// publish is one message about an event, and when it is due after the start.
+// publish is one message about an event, and the time after the start at which it is due.
 type publish struct {
 	*event
 	message contract.Message
@@ -141,8 +141,8 @@ const (
 	stalled = 0.03
 )
 
-// draw draws a plan: 2.3 messages of each event on average, with an ordering key in the order in which a
-// broker repeats them. The arms run at the same time; each control gets a tenth of the events.
+// draw draws a plan with 2.3 messages per event on average. With an ordering key, messages are repeated in
+// the order in which a broker would. The arms run at the same time; each control gets a tenth of the events.
 func draw(r *run, arms []*arm, events int) *plan {
 	p, random := &plan{}, rand.New(rand.NewPCG(r.seed, 1))
 	send := func(e *event, due time.Duration) {
@@ -167,7 +167,7 @@ func draw(r *run, arms []*arm, events int) *plan {
 		for j := range n {
 			key, cycle := j%keys, j/keys
 			if a.name == armRefunds {
-				key, cycle = j/perPayment, j%perPayment // those of a payment run at the same time
+				key, cycle = j/perPayment, j%perPayment // refunds of a payment run at the same time
 			}
 			e := &event{a, fmt.Sprintf("%s-%06d", a.name, j), fmt.Sprintf("key-%04d", key), int64(cycle) + 1}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
@@ -178,7 +178,7 @@ func draw(r *run, arms []*arm, events int) *plan {
 					send(again, due)
 				}
 			}
-			for !a.ordered && random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
+			for !a.ordered && random.Float64() < 0.565 { // 1.3 repeats on average, most of them soon
 				send(e, due+time.Duration(math.Pow(random.Float64(), 5)*float64(5*time.Second)))
 			}
 		}
@@ -188,12 +188,12 @@ func draw(r *run, arms []*arm, events int) *plan {
 }
 
 const (
-	// A delivery without an answer is repeated after ackDeadline. Its request may run on until forgotten.
+	// A delivery without an answer is repeated after ackDeadline, but its request may continue until forgotten.
 	ackDeadline = 2 * chaosLease
 	forgotten   = 3 * time.Second
 )
 
-// newBroker has a topic and a subscription for each arm, and holds the messages that arms emit.
+// newBroker starts a broker with a topic and a subscription for each arm, which holds emitted messages.
 func newBroker(r *run) *standin.Broker {
 	config := standin.SimulatorConfig{ProjectID: project}
 	for i, a := range arms {
@@ -215,11 +215,11 @@ func newBroker(r *run) *standin.Broker {
 	return b
 }
 
-// stuckFor is how long the arms may go on without an end of any message.
+// stuckFor is the longest time that the arms may take without an acknowledged message.
 const stuckFor = 3 * time.Minute
 
-// patient returns a function that says how many messages each arm holds. It fails the run where an arm is
-// stuck: where they have not become fewer for longer than stuckFor.
+// patient returns a function that returns how many messages each arm still has. It fails the run if their
+// total has not become smaller for longer than stuckFor.
 func patient(r *run, b *standin.Broker) (held func() string) {
 	least, since := math.MaxInt, time.Now()
 	return func() string {
@@ -238,7 +238,7 @@ func patient(r *run, b *standin.Broker) (held func() string) {
 	}
 }
 
-// outside is a service with idempotency keys and a payment gateway, which both fail at random.
+// outside is a service with idempotency keys and a payment gateway. Both fail at random.
 type outside struct {
 	*httptest.Server
 	run     *run
@@ -247,8 +247,8 @@ type outside struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	well   bool // it no longer fails
-	// unasked counts, by key, the posts without a reconciling GET before: without idempotency keys they double.
+	well   bool // it does not fail any more
+	// unasked counts, by key, posts without a reconciling GET before them: without idempotency keys they double.
 	unasked counts
 }
 
@@ -272,12 +272,12 @@ func (o *outside) mend() {
 	o.run.must(errors.Join(o.service.Behave("", standin.Normal, 1), o.gateway.Behave("", standin.Normal, 1)))
 }
 
-// late is a mode that the stand-ins do not have: a request takes effect after its lease.
+// late is a mode beyond those of the stand-ins: a request takes effect after its lease.
 const late = standin.Mode("late")
 
 // ServeHTTP draws a request's mode and delay, and counts posts and reconciling requests.
 func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body) // before the client leaves
+	body, err := io.ReadAll(r.Body) // read before the client leaves
 	if err != nil {
 		return
 	}
@@ -285,7 +285,7 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	modes := []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}
 	odds, behave := 0.02, o.service.Behave // of each mode
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // mostly one request for each payment
+		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // most payments have only one request
 	}
 	o.mu.Lock()
 	switch key, ours := strings.CutPrefix(r.URL.Path, effectPost.Path); {

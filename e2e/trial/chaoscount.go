@@ -18,10 +18,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// fate is what the records and logs say of an event.
+// fate is an event's outcome by the records and logs.
 type fate struct {
 	unrecorded bool
-	// claims counts the answers that say processed; that of a killed worker may be missing.
+	// claims counts the answers with outcome processed; a killed worker's may be missing.
 	claims int
 }
 
@@ -29,7 +29,7 @@ type verdict struct {
 	name                      string
 	events                    int
 	lost, doubled, outOfOrder int
-	// ordered: the arm promises the order. control: it promises nothing.
+	// ordered: the arm must keep the order. control: the arm need not keep any promise.
 	ordered, control bool
 	// broken names some of the counted events, for debugging.
 	broken []string
@@ -42,7 +42,7 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// verdictOn counts events by outcome. One is out of order if its first effect follows that of a later one.
+// verdictOn counts events by outcome. An event is out of order if its first effect follows a later event's.
 func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
 	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
 	times, highest := map[*event]int{}, map[string]int64{}
@@ -65,7 +65,7 @@ func verdictOn(name string, a *arm, events, effects []*event, known map[*event]f
 	return v
 }
 
-// judge fails the run where a promise is broken, or the control that doubles was not noticed.
+// judge fails the run if a promise is broken, or if the control that doubles events shows no doubled event.
 func judge(r *run, verdicts []*verdict) {
 	rows := r.table("arm", "events", "lost", "doubled", "out of order")
 	for _, v := range verdicts {
@@ -102,7 +102,7 @@ func count(
 		}
 	}
 	applied := map[string]bool{}
-	for _, d := range o.service.Deliveries() { // the first that is forgotten was applied
+	for _, d := range o.service.Deliveries() { // the first forgotten delivery was applied
 		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
 			effect(d.EventID)
 			applied[d.EventID] = true
@@ -133,9 +133,9 @@ func count(
 		of := fate{unrecorded: record.Status != dedupe.Completed, claims: claims[e.id]}
 		more := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
 		switch {
-		case e.arm.name == armRefunds: // each payment is refunded once, whichever event it was for
+		case e.arm.name == armRefunds: // each payment is refunded once, by whichever event
 			more, of.unrecorded = o.gateway.Refunded(e.key), of.unrecorded || !refunded[e.key]
-		case e.arm.control: // its records and answers do not cover its effect
+		case e.arm.control: // its records and answers do not show its effect
 			of = fate{}
 		}
 		known[e] = of
@@ -150,7 +150,7 @@ func count(
 			verdicts = append(verdicts, verdictOn("its messages", a, events[a], about, nil))
 		}
 		if a.name == armJournal {
-			v := verdictOn("its seals", a, entries, sealed, nil) // an entry without a seal is lost
+			v := verdictOn("its seals", a, entries, sealed, nil) // an unsealed entry counts as lost
 			v.verify(r, s)
 			verdicts = append(verdicts, v)
 		}
@@ -158,13 +158,13 @@ func count(
 	return verdicts
 }
 
-// published are the events of messages, in their order, each message once.
+// published returns the events of the messages, in their order, counting a repeated message once.
 func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
 	known := map[string]bool{}
 	for _, m := range messages {
 		var body struct {
 			ID            string
-			Payload, Data contract.Payload // it has one of them
+			Payload, Data contract.Payload // a message has one of them
 		}
 		r.must(json.Unmarshal(m.Data, &body))
 		e := planned[body.Payload.EventID+body.Data.EventID]
@@ -179,7 +179,7 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 	return about
 }
 
-// verify verifies the books: it counts each finding, and a sum other than that of the entries, as doubled.
+// verify verifies the books. It counts each finding, and a total that differs from the entries', as doubled.
 func (v *verdict) verify(r *run, s store.Store) {
 	verifier := seal.Verifier{From: s, Origins: sealtest.Trusting{}}
 	for _, found := range filetest.Must(sealtest.Findings(r.ctx, verifier))(r) {

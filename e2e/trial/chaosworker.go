@@ -31,13 +31,13 @@ import (
 )
 
 type arm struct {
-	// name is that of its queue, too.
+	// name is also the name of its queue.
 	name string
-	// ordered: an event waits until the one before it of its key is acknowledged.
+	// ordered: an event waits until the previous one of its key is acknowledged.
 	ordered bool
 	// control: its handler is wrong on purpose, to show that the trial notices.
 	control bool
-	// handler is the catalog's entry; without a name it is the worker's handler of the arm's name.
+	// handler is the catalog's entry; without a name it is the worker's handler named after the arm.
 	handler catalog.Handler
 	batch   catalog.Batch
 }
@@ -52,7 +52,7 @@ const (
 	armMarkThenAct   = "mark-then-act"
 )
 
-// arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
+// arms are in the order of the report. Those that post, refund and keep books use Billhook's own handlers.
 var arms = []*arm{
 	{name: armTx},
 	{name: armTxOrdered, ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
@@ -68,7 +68,7 @@ var arms = []*arm{
 	{name: armMarkThenAct, control: true},
 }
 
-// chosen are the arms of a list of names, separated by commas; empty: all.
+// chosen returns the arms in a comma-separated list of names; empty: all.
 func chosen(names string) ([]*arm, error) {
 	if names == "" {
 		return arms, nil
@@ -83,22 +83,22 @@ func chosen(names string) ([]*arm, error) {
 
 const (
 	chaosEvent = "chaos.event"
-	// outbox and posted are the topics of the messages that arms emit.
+	// outbox and posted are the topics of emitted messages.
 	outbox      = "chaos-outbox"
 	posted      = "chaos-posted"
 	chaosSecret = "the-secret-of-what-chaos-calls"
-	// effects and gateway are the targets. Waiting for their answers may take longer than a lease.
+	// effects and gateway are the targets. A wait for their answers may be longer than a lease.
 	effects      = "effects"
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
 	attempts     = 1000
-	// A lease is shorter than a stall, which a catalog file may not declare.
+	// A lease is shorter than a stall; a catalog file may not declare such a short one.
 	chaosLease   = 300 * time.Millisecond
 	chaosTimeout = 4 * time.Second
 )
 
 var (
-	// effectPost reconciles before it posts again.
+	// effectPost reconciles before it repeats a post.
 	effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
 	batchPost  = catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}
 )
@@ -106,18 +106,18 @@ var (
 // happened is the time of all events.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Each invoice is paid with 12.50, in cents.
+// The amount of each paid invoice, 12.50, in cents.
 const (
 	currency = "EUR"
 	cents    = 1250
 )
 
-// body is that of an event's message: of a paid invoice, a refund, or something about a subscription.
+// body returns the body of an event's message: a paid invoice, a refund, or an event of a subscription.
 func (a *arm) body(e *event) contract.Body {
 	at, action := happened.Format(time.RFC3339), chaosEvent
 	switch a.name {
 	case armJournal:
-		const form = `{"invoice_id":%q,"amount":"12.50","currency":%q}` // a map has another order each time
+		const form = `{"invoice_id":%q,"amount":"12.50","currency":%q}` // a map would change the order of members
 		paid := jsontext.Value(fmt.Sprintf(form, e.key, currency))
 		return contract.Of(&contract.Event{
 			ID: e.id, Type: "billing.invoice.paid", Timestamp: at, Version: 1, Data: paid,
@@ -129,7 +129,7 @@ func (a *arm) body(e *event) contract.Body {
 	return contract.Of(&contract.Envelope{ID: e.id, Action: action, CreatedAt: at, Payload: of})
 }
 
-// queue is the arm's own. Attempts are not limited: a dead letter would be a loss.
+// queue returns the arm's queue. Attempts are practically unlimited, because a dead letter would be a loss.
 func (a *arm) queue() catalog.Queue {
 	backoff := retry.Policy{Base: 50 * time.Millisecond, Max: 50 * time.Millisecond}
 	h, says := a.handler, a.body(&event{}).Attributes()
@@ -148,14 +148,14 @@ func (a *arm) queue() catalog.Queue {
 	return q
 }
 
-// outsideVariable has the URL of the services that the trial serves, and makes this program chaos' worker.
+// outsideVariable has the URL of the trial's services. If it is set, this program is chaos' worker.
 const outsideVariable = "CHAOS_OUTSIDE"
 
-// work runs the worker of cmd/worker with the queues of the arms.
+// work runs the worker of cmd/worker with the arms' queues.
 func work(r *run, outsideURL string) {
 	verifier := filetest.Must(auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true}))(r)
 	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
-	life := context.WithoutCancel(r.ctx) // the process ends it
+	life := context.WithoutCancel(r.ctx) // it ends with the process
 	publisher, documents := filetest.Both(services.Open(life, services.MainDatabase()))(r)
 	declared := catalogtest.Shipped()
 	declared.Queues = filetest.Map(arms, (*arm).queue)
@@ -187,7 +187,7 @@ func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 }
 
-// effectsOf counts the effects of an event, or lists those of a key; marksOf has the controls' marks.
+// effectsOf has the number of an event's effects, or lists a key's events; marksOf has the controls' marks.
 const (
 	effectsOf = "chaosEffects"
 	marksOf   = "chaosMarks"
@@ -195,7 +195,7 @@ const (
 
 var applied = handler.Effect{Result: "applied"}
 
-// tx counts the event without a read: only the record of the same commit keeps it from counting twice.
+// tx counts the event without a read, so only the record in the same commit prevents a second count.
 func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event)
 }
@@ -219,7 +219,7 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	}, stall(ctx, event)
 }
 
-// checkThenAct and markThenAct take steps that are right alone and wrong together: no commit joins them.
+// checkThenAct and markThenAct are wrong on purpose: their steps are not in one commit.
 func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	marked, err := store.Find(ctx, h.store, markOf(event))
 	if err == nil && marked.Version == 0 {
@@ -243,7 +243,7 @@ var done = map[string]any{"done": true}
 
 func markOf(event handler.Event) store.Key { return store.Key{Collection: marksOf, ID: event.ID} }
 
-// act counts the event, and then commits the other writes.
+// act counts the event, and then commits each of the other writes.
 func (h handlers) act(ctx context.Context, event handler.Event, follows ...store.Write) error {
 	err := stall(ctx, event)
 	for _, write := range append([]store.Write{once(event)}, follows...) {
@@ -254,9 +254,9 @@ func (h handlers) act(ctx context.Context, event handler.Event, follows ...store
 	return err
 }
 
-// stall waits for as long as the delivery's attribute says, or until ctx ends.
+// stall waits for the duration in the delivery's attribute, or until ctx ends.
 func stall(ctx context.Context, event handler.Event) error {
-	wait, _ := time.ParseDuration(event.Attributes[stalls]) // without the attribute 0
+	wait, _ := time.ParseDuration(event.Attributes[stalls]) // 0 without the attribute
 	e2e.Wait(ctx, wait)
 	return ctx.Err()
 }

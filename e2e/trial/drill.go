@@ -29,7 +29,7 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// drill handles incidents by the runbook, with bin/billhook alone. It fails unless all events end processed.
+// drill handles incidents by the runbook, only with bin/billhook. It fails unless all events are processed.
 func drill(flags *flag.FlagSet) func(*run) {
 	stack := flags.String("stack", "emulators", "what it runs on: emulators, or dev for the stand-ins")
 	return func(r *run) {
@@ -62,15 +62,15 @@ type night struct {
 	binary string
 }
 
-// incident is an alert on a queue: what raises it, and what removes its cause.
+// incident is an alert on a queue, with functions that raise it and remove its cause.
 type incident struct {
 	name, queue string
-	// provoke raises the alert, with so many events.
+	// provoke raises the alert, with this many events.
 	events  int
 	provoke func(*night)
-	// reason is that of the dead letters.
+	// reason is the reason of the dead letters.
 	reason string
-	// mend removes the cause that a dead letter names.
+	// mend removes the cause, which a dead letter names.
 	mend func(*night, deadletters.Kept)
 	why  string
 }
@@ -146,7 +146,7 @@ func (n *night) alert(queue string) bool {
 	})
 }
 
-// repeat runs a command until its answer meets a condition, and prints the command once.
+// repeat runs a command until its answer meets a condition. It prints the command once.
 func (n *night) repeat(answer any, met func() bool, arguments ...string) {
 	n.show(arguments)
 	n.until(often, func() string {
@@ -154,7 +154,7 @@ func (n *night) repeat(answer any, met func() bool, arguments ...string) {
 	})
 }
 
-// ask prints a command, runs it, and reads its JSON into answer, nil for none.
+// ask prints a command, runs it, and reads its JSON into answer, if that is not nil.
 func (n *night) ask(answer any, arguments ...string) {
 	n.show(arguments)
 	n.must(n.quietly(answer, arguments...))

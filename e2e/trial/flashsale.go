@@ -23,7 +23,7 @@ import (
 )
 
 // flashsale sells a hundred pieces to three thousand buyers at once, with two workers under kill -9. It fails
-// unless all are sold, the others cancelled for a reason, and each buyer notified once on each channel.
+// unless all are sold, the other orders cancelled with a reason, and each buyer notified once per channel.
 func flashsale(flags *flag.FlagSet) func(*run) {
 	many := flags.Int("orders", 3000, "how many orders come at once")
 	pieces := flags.Int("pieces", 100, "how many pieces there are")
@@ -90,10 +90,10 @@ func (m *market) produce(id, eventType, data string) {
 	m.send(id, func() (e2e.Answer, error) { return e2e.Produce(m.ctx, m.webhookURL, "/queues/"+m.queue, body) })
 }
 
-// pay pays each order that waits for its payment once, until every order has ended.
+// pay pays each order once that waits for its payment, until every order has ended.
 func (m *market) pay() {
 	paid := map[string]bool{}
-	// Each poll has Firestore's emulator read all orders, which slows the workers down.
+	// Each poll makes Firestore's emulator read all orders, which slows down the workers.
 	m.until(time.Second, func() string {
 		ended := 0
 		for _, o := range m.taken() {
@@ -110,7 +110,7 @@ func (m *market) pay() {
 	})
 }
 
-// wanted is how many notifications so many confirmed and cancelled orders need, by type.
+// wanted returns how many notifications these confirmed and cancelled orders need, by type.
 func (m *market) wanted(confirmed, cancelled int) counts {
 	wanted := counts{}
 	for eventType, n := range map[string]int{"order.confirmed": confirmed, "order.cancelled": cancelled} {
@@ -121,7 +121,7 @@ func (m *market) wanted(confirmed, cancelled int) counts {
 	return wanted
 }
 
-// notified counts the notifications that were sent, by type, and those that were sent twice.
+// notified counts the sent notifications by type, and those that were sent twice.
 func (m *market) notified() counts {
 	notified, times := counts{}, counts{}
 	for _, d := range m.receiver.Deliveries() {

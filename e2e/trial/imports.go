@@ -28,10 +28,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, each import killed twice. Each
-// message has an id of its own; the importer's tests cover those without.
+// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, and kills each import twice.
+// Each message has its own id; the importer's tests cover messages without one.
 //
-// It fails unless each message was handled once, none before it was due, and none is left behind.
+// It fails unless each message was handled once, not before it was due, and no message is left behind.
 func imports(flags *flag.FlagSet) func(*run) {
 	messages := flags.Int("messages", 1_000, "how many messages are imported of each kind")
 	return func(r *run) {
@@ -45,22 +45,22 @@ func imports(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// system is the one to import from.
+// system is the system to import from.
 type system struct {
 	*run
-	// many messages are put into it, of which each tenth is due later than the import takes.
+	// many is the number of messages; every tenth is due after the import has ended.
 	many int
 	due  time.Time
 
-	address string // as NAME=value for the import
+	address string // NAME=value, for the import
 	queues  []string
-	// queue takes its messages. ids has the time at which each event is due; zero: at once.
+	// queue takes the messages. ids has the due time by event id; zero: at once.
 	queue catalog.Queue
 	ids   map[string]time.Time
 	rest  func() int
 }
 
-// takes chooses the shipped queue that posts an event type to a path.
+// takes chooses the shipped queue that posts the event type to the path.
 func (s *system) takes(eventType, path string) {
 	c := catalogtest.Shipped()
 	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool {
@@ -70,7 +70,7 @@ func (s *system) takes(eventType, path string) {
 	s.queue = c.Queues[i]
 }
 
-// holds puts the messages, numbered from 1, with ids of a form.
+// holds calls put for each message, numbered from 1, with an id of this form.
 func (s *system) holds(form string, put func(i int, id string, later bool)) {
 	for i := 1; i <= s.many; i++ {
 		id, later := fmt.Sprintf(form, i), i%10 == 0
@@ -82,7 +82,7 @@ func (s *system) holds(form string, put func(i int, id string, later bool)) {
 }
 
 func move(r *run, binary, name string, many int, fill func(*system)) {
-	// It does not sync each commit: no process that writes to it is killed here.
+	// The store does not sync each commit, because no process that writes to it is killed here.
 	documents := r.temporary()
 	e := embed(r, devstack.Config{
 		Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents },
@@ -111,7 +111,7 @@ func move(r *run, binary, name string, many int, fill func(*system)) {
 
 const never = -1
 
-// drain runs an import, and kills it before it gets the answer to a request of that number.
+// drain runs an import, and kills it before it gets the answer to the request with this number.
 func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	at := filetest.Must(url.Parse(to.webhookURL))(to)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))
@@ -121,7 +121,7 @@ func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	proxy.ModifyResponse = func(accepted *http.Response) error {
 		if requests.Add(1) == int64(kill) {
 			end()
-			<-accepted.Request.Context().Done() // it is dead
+			<-accepted.Request.Context().Done() // the import is dead
 		}
 		return nil
 	}
@@ -139,7 +139,7 @@ func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	return string(said)
 }
 
-// check requires that each message was handled once, and not before it was due.
+// check requires that each message was handled exactly once, and not before it was due.
 func (s *system) check(r *run, handled map[string][]time.Time) {
 	if len(handled) != len(s.ids) {
 		r.broken("%d events were handled of %d messages", len(handled), len(s.ids))
@@ -201,7 +201,7 @@ func fillRabbitMQ(s *system) {
 	s.must(channel.TxCommit())
 	s.rest = func() int {
 		var queue amqp.Queue
-		for range 100 { // until the broker counts the messages of a lost connection again
+		for range 100 { // until the broker counts a lost connection's messages again
 			queue = filetest.Must(channel.QueueDeclarePassive(name, true, false, false, false, nil))(s)
 		}
 		return queue.Messages

@@ -25,8 +25,8 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or its flood, costs the other queues of the same worker,
-// compared with a target that behaves. It fails where a payment event was not posted exactly once.
+// isolation measures the cost of one queue's bad target, or of its flood, to another queue of the same
+// worker, compared with a good target. It fails if a payment event was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
@@ -46,7 +46,7 @@ func isolation(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// beside is one comparison: a target, and how many events it gets for each payment, with one that behaves.
+// beside is one comparison of a target with a good one, and the number of events that each gets per payment.
 type beside struct {
 	name             string
 	target, behaving http.HandlerFunc
@@ -76,17 +76,17 @@ func besides() []beside {
 	for i := range all {
 		all[i].perEvent, all[i].behaving, all[i].others = 2, behaves(0), 2
 	}
-	// Ten slots for 200 ms each are 50 events a second: as many as the payments' queue gets.
+	// Ten slots of 200 ms handle 50 events a second, as many as the payments' queue gets.
 	slow := behaves(200 * time.Millisecond)
 	return append(all, beside{name: "ten times what it can handle", target: slow, perEvent: 10, behaving: slow})
 }
 
-// behaves is a target that takes some time for each request, and answers.
+// behaves returns a target that answers each request after some time.
 func behaves(takes time.Duration) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) { <-time.After(takes) }
 }
 
-// raw is a target that writes to a request's connection, and closes it.
+// raw returns a target that writes directly to a request's connection, and closes it.
 func raw(answer func(net.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
@@ -96,17 +96,17 @@ func raw(answer func(net.Conn)) http.HandlerFunc {
 	}
 }
 
-// trickle answers bit by bit, until the other side has closed the connection.
+// trickle answers byte by byte, until the other side closes the connection.
 func trickle(c net.Conn, first string) {
 	for _, err := io.WriteString(c, first); err == nil; _, err = io.WriteString(c, "a") {
 		<-time.After(10 * time.Millisecond)
 	}
 }
 
-// figures are requests to the other target, the payments' p99 in ms, and the largest heap and stacks in MB.
+// figures has the requests to the other target, the payments' p99 in ms, and the most heap and stacks in MB.
 type figures [3]float64
 
-// compared is a row: medians of the rounds and of their ratios, which no single disturbed round changes.
+// compared returns a row of medians of the rounds and of their ratios, robust against one disturbed round.
 func compared(name string, with, without []figures) (cells []any) {
 	cells = []any{name}
 	median := func(of func(round int) float64) float64 {
@@ -129,7 +129,7 @@ func compared(name string, with, without []figures) (cells []any) {
 
 const otherQueue = "isolation-other"
 
-// twoQueues is a catalog of the queue of payments' outcomes, and of one like it with a target of its own.
+// twoQueues returns a catalog with the queue of payments' outcomes and a copy of it with another target.
 func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) {
 	c = catalogtest.Shipped()
 	payments, _ = c.EmitsTo("subscriptions.record")
@@ -148,12 +148,12 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 	return c, payments, eventType
 }
 
-// measure publishes payment events, so many a second, and with each so many of the other queue.
+// measure publishes rate payment events a second, and with each of them others events to the other queue.
 func measure(r *run, target http.HandlerFunc, events, rate, others int) figures {
 	c, payments, eventType := twoQueues()
 	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		_, _ = io.Copy(io.Discard, request.Body) // then the server notices when the other side has gone
+		_, _ = io.Copy(io.Discard, request.Body) // so that the server notices when the client leaves
 		asked.Add(1)
 		target(w, request)
 	}))
@@ -161,7 +161,7 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	e := embed(r, devstack.Config{Catalog: c, Drain: time.Millisecond, Targets: map[string]devstack.Address{
 		otherQueue: {URL: harm.URL, Secret: e2e.DeliverySecret},
 	}})
-	r.Cleanup(harm.CloseClientConnections) // a request that hangs ends
+	r.Cleanup(harm.CloseClientConnections) // to end requests that hang
 	publish := func(topic, id string) {
 		of := contract.Payload{SubscriptionID: "subscription-" + id}
 		body := contract.Of(&contract.Envelope{

@@ -32,9 +32,9 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// load measures how fast a whole Billhook is, as `billhook dev` runs it, and two baselines, by a schedule
-// from which each wait is counted. It fails where an event was lost, doubled or answered 429, or 503 in a
-// burst, and where a stall of the store became nacks.
+// load measures the speed of a whole Billhook, as `billhook dev` runs it, and of two baselines. Each wait
+// counts from the scheduled time. It fails if an event was lost, doubled or answered 429, or 503 in a burst,
+// or if a stall of the store caused nacks.
 func load(flags *flag.FlagSet) func(*run) {
 	rates := flags.String("rates", "100,500,1000", "events a second, a measurement for each")
 	lasts := flags.Duration("for", 10*time.Second, "how long each of them counts")
@@ -67,7 +67,7 @@ func load(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// traffic is one measurement, with a burst or a stall of the store in its midst; a shape is a baseline's.
+// traffic is one measurement, with a burst or a stall of the store in the middle; shape names a baseline.
 type traffic struct {
 	name, shape        string
 	rate, burst        int
@@ -76,14 +76,14 @@ type traffic struct {
 
 const (
 	readAlone, decodeAlone = "read", "decode"
-	// soon is the p99 at which a stall is over.
+	// soon is the p99 below which a stall is over.
 	soon = 100 * time.Millisecond
 )
 
-// midst is when the burst or the stall comes.
+// midst returns when the burst or the stall begins.
 func (t traffic) midst() time.Duration { return t.warm + t.lasts/4 }
 
-// schedule is when each event comes.
+// schedule returns the time of each event.
 func (t traffic) schedule() []time.Duration {
 	due := slices.Repeat([]time.Duration{t.midst()}, t.burst)
 	for at := time.Duration(0); at < t.warm+t.lasts; at += time.Second / time.Duration(t.rate) {
@@ -93,16 +93,16 @@ func (t traffic) schedule() []time.Duration {
 	return due
 }
 
-// standing is the process that is measured: a baseline, or a whole Billhook whose store stalls once.
+// standing describes the measured process: a baseline, or a whole Billhook whose store stalls once.
 type standing struct {
 	Shape, Store string
 	Stall, After time.Duration
 }
 
-// standingVariable describes it in JSON, to a process of this program.
+// standingVariable passes it as JSON to a child process of this program.
 const standingVariable = "TRIAL_STANDING"
 
-// stand serves what is described until the run's context ends.
+// stand runs the described process until the run's context ends.
 func stand(r *run, described string) {
 	s, log := filetest.JSON[standing](r, described), telemetry.NewLogger(os.Stdout, slog.LevelInfo)
 	if s.Shape != "" {
@@ -132,7 +132,7 @@ func stand(r *run, described string) {
 
 var listens = regexp.MustCompile(`"address":"([^"]+)","service":"webhook"`)
 
-// begin starts the process, and returns what stops it and says what it has used of the processor.
+// begin starts the process, and returns a function that stops it and returns its processor time.
 func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	program, described := filetest.Must(os.Executable())(b), filetest.Must(json.Marshal(s))(b)
 	environment := []string{standingVariable + "=" + string(described), "TMPDIR=" + os.TempDir()}
@@ -149,7 +149,7 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	}
 }
 
-// measure sends the schedule to a process of its own, and returns the waits to the effect.
+// measure sends the scheduled events to a new process, and returns the waits until the effects.
 func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
 	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))
@@ -160,7 +160,7 @@ func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	}
 	of := standing{Shape: t.shape, Store: filepath.Join(r.TempDir(), "store.db"), After: t.midst()}
 	var unloaded time.Duration
-	for range 2 { // the first makes the store and its indexes, which is no event's cost
+	for range 2 { // the first makes the store and its indexes, which must not count
 		idle := of.begin(&billhook{run: r})
 		e2e.Wait(r.ctx, t.warm)
 		unloaded = idle()
@@ -219,7 +219,7 @@ func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	return took[warm:]
 }
 
-// recovered is how long after the stall the last second ended whose p99 was not as it should be.
+// recovered returns how long after the stall the last second with a p99 of soon or more ended.
 func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 	seconds := map[time.Duration][]time.Duration{}
 	for i := range due {
@@ -235,7 +235,7 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 	return after
 }
 
-// plotted draws percentiles of the waits over the rates, as SVG.
+// plotted draws percentiles of the waits by rate, as SVG.
 func plotted(rates []string, found [][]time.Duration) []byte {
 	b := bytes.NewBufferString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 380">` +
 		`<rect width="700" height="380" fill="white"/>` +

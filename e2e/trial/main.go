@@ -2,8 +2,8 @@
 //
 //	go run ./e2e/trial load|chaos|soak|behind|isolation|books|flashsale|drill|imports [-flag value ...]
 //
-// It prints counts and measurements, and exits non-zero where a promise is broken, or a control that is wrong
-// on purpose goes unnoticed. The same seed plans the same events; timing depends on the machine.
+// It prints counts and measurements, and exits non-zero if a promise is broken, or if a control that is wrong
+// on purpose is not detected. The same seed plans the same events; timing depends on the machine.
 package main
 
 import (
@@ -73,7 +73,7 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		debug.SetTraceback("all") // it then shows where each goroutine waits
+		debug.SetTraceback("all") // so that a panic shows where each goroutine waits
 		defer time.AfterFunc(patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
 		r.printf("%s", t.name)
@@ -86,9 +86,9 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 	return errors.New(strings.Join(known, "\n"))
 }
 
-// run is to a trial what a *testing.T is to a test: a failure ends it, and its cleanups run.
+// run is for a trial what *testing.T is for a test: it collects failures and runs cleanups.
 type run struct {
-	// ctx ends with the patience, and with a failure that ends the trial.
+	// ctx ends after patience, or with a failure that ends the trial.
 	ctx  context.Context
 	stop context.CancelFunc
 	seed uint64
@@ -101,20 +101,20 @@ type run struct {
 	seen counts
 }
 
-// patience is how long a trial may take, and grace how long its cleanups may take after that.
+// patience is the longest time of a trial, and grace that of its cleanups after it.
 const (
 	patience = 15 * time.Minute
 	grace    = 2 * time.Minute
 )
 
-// perform runs a trial, or a part of one, and then all of its cleanups, also where one of them fails.
+// perform runs a trial, or a part of one, and then all its cleanups, even if one of them fails.
 func (r *run) perform(of func(*run)) error {
 	part := &run{seed: r.seed, out: r.out, seen: counts{}}
 	part.ctx, part.stop = context.WithCancel(r.ctx)
 	defer part.stop()
 	guarded := func(do func()) {
 		var ended sync.WaitGroup
-		ended.Go(do) // FailNow ends it
+		ended.Go(do) // FailNow ends this goroutine
 		ended.Wait()
 	}
 	guarded(func() { of(part) })
@@ -127,7 +127,7 @@ func (r *run) perform(of func(*run)) error {
 	return errors.Join(part.failures...)
 }
 
-// part performs a part of the run. Where it fails, the run continues, and fails in the end.
+// part performs a part of the run. If it fails, the run continues, and fails at the end.
 func (r *run) part(name string, of func(*run)) {
 	if err := r.perform(of); err != nil {
 		r.Errorf("%s: %w", name, err)
@@ -137,7 +137,7 @@ func (r *run) part(name string, of func(*run)) {
 func (r *run) printf(format string, values ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
+	_, _ = fmt.Fprintf(r.out, format, values...) // an error means that nobody reads the output
 }
 
 // saw counts an event for the report.
@@ -193,14 +193,14 @@ func (r *run) broken(format string, values ...any) {
 	r.Errorf("the promise is broken: "+format, values...)
 }
 
-// none fails the run where any count is not zero.
+// none fails the run if any count is not zero.
 func (r *run) none(wrong counts) {
 	if wrong.total() > 0 {
 		r.broken("%s", wrong)
 	}
 }
 
-// until polls what is still to come, until that is nothing, and fails the run where it takes too long.
+// until calls missing until it returns an empty text, and fails the run if that takes too long.
 func (r *run) until(every time.Duration, missing func() string) {
 	for what := missing(); what != ""; what = missing() {
 		if !e2e.Wait(r.ctx, every) {
@@ -209,7 +209,7 @@ func (r *run) until(every time.Duration, missing func() string) {
 	}
 }
 
-// unless is what is missing, or nothing where the condition is met.
+// unless returns an empty text if the condition is met, else the formatted text.
 func unless(met bool, format string, values ...any) string {
 	if met {
 		return ""
@@ -217,7 +217,7 @@ func unless(met bool, format string, values ...any) string {
 	return fmt.Sprintf(format, values...)
 }
 
-// often is the polling interval where the time until a condition is measured.
+// often is the polling interval if the time until a condition is measured.
 const often = 100 * time.Millisecond
 
 // forEach calls do with 0 to many-1, at most atOnce at a time.
@@ -230,7 +230,7 @@ func (r *run) forEach(many, atOnce int, do func(i int)) {
 			return nil
 		})
 	}
-	_ = all.Wait() // a failure has failed the run
+	_ = all.Wait() // a failure has already failed the run
 }
 
 // beside runs others in the background until something ends.
@@ -251,7 +251,7 @@ func everything[T any](r *run, from store.Querier, in string, read func(store.Do
 
 func whole(doc store.Document) (store.Document, error) { return doc, nil }
 
-// records are the records of all events, by their keys: another payload under a used id has one of its own.
+// records returns the records of all events by key. A different payload under a used id has its own record.
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
 	for _, doc := range everything(r, from, dedupe.Collection, whole) {
@@ -260,7 +260,7 @@ func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	return all
 }
 
-// table begins a table, which is printed when its run ends, and returns a function that adds a row.
+// table begins a table, and returns a function that adds a row. The table is printed when the run ends.
 func (r *run) table(head ...any) (row func(cells ...any)) {
 	var rows [][]string
 	r.Cleanup(func() { r.printf("%s", screen.Columns(rows)) })
@@ -275,7 +275,7 @@ func (r *run) table(head ...any) (row func(cells ...any)) {
 
 type counts map[string]int
 
-// add adds n to a count; zero adds no name.
+// add adds n to a count. For zero it adds no entry.
 func (c counts) add(name string, n int) {
 	if n != 0 {
 		c[name] += n

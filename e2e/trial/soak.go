@@ -14,7 +14,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// soak checks that nothing is lost or doubled up to the balance, on Google's emulators, with two workers
+// soak checks on Google's emulators that no event is lost or doubled, up to the balance, with two workers
 // under kill -9. Some events are repeated, have an unknown product, or another payload under a used id.
 func soak(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 2000, "how many events")
@@ -33,7 +33,7 @@ func soak(flags *flag.FlagSet) func(*run) {
 				d.kill()
 			}
 		}, func(context.Context) {
-			d.forEach(len(planned), 8, func(i int) { // each customer's events in their order
+			d.forEach(len(planned), 8, func(i int) { // in order for each customer
 				for _, w := range planned[i] {
 					for _, body := range w.bodies {
 						d.hook(w.order.EventID, body)
@@ -55,11 +55,11 @@ func soak(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// webhook is an event, and the requests that are sent for it.
+// webhook is an event and the bodies of its requests.
 type webhook struct {
 	order  e2e.Order
 	bodies [][]byte
-	// reason is that of its dead letter; empty: none. A conflict's is beside the event that was credited.
+	// reason is its dead letter's; empty: none. With a conflict, the event is also credited.
 	reason string
 }
 
@@ -126,7 +126,7 @@ func (d *deployed) countOutcomes(planned [][]webhook) (found, wrong counts) {
 			if w.reason != "" && !deadLetters[w.order.EventID+" "+w.reason] {
 				wrong.add("dead letters missing", 1)
 			}
-			want[w.order.UID] += 0 // without a credit there must be no points
+			want[w.order.UID] += 0 // a user without credits must have no points
 			record := records[dedupe.Key(e2e.Queue, contract.DefaultTenant, w.order.EventID)]
 			switch {
 			case w.reason == unknownProduct && record.Status == dedupe.DeadLettered:

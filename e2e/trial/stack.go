@@ -39,7 +39,7 @@ type billhook struct {
 	webhookURL string
 	store      store.Store
 	log        e2e.Log
-	// sent has the time at which each event was sent, by its id.
+	// sent has the sending time of each event, by its id.
 	sent sync.Map
 }
 
@@ -54,27 +54,27 @@ func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	b.sent.Store(id, sent)
 }
 
-// hook sends an event as PayNow does.
+// hook sends an event like PayNow.
 func (b *billhook) hook(id string, body []byte) {
 	b.send(id, func() (e2e.Answer, error) { return e2e.Send(b.ctx, b.webhookURL, body) })
 }
 
-// end is how often an event was processed, and how long it took until that or until it was a dead letter.
+// end is how often an event was processed, and the time until it first was processed or dead-lettered.
 type end struct {
 	processed int
 	took      time.Duration
 }
 
-// within is a percentile.
+// within returns a percentile.
 func within(took []time.Duration, percent int) time.Duration {
 	return slices.Sorted(slices.Values(took))[percent*(len(took)-1)/100].Round(10 * time.Microsecond)
 }
 
-// ends are the ends of all events that were sent, by their ids.
+// ends returns the ends of all sent events, by event id.
 func (b *billhook) ends() map[string]end {
 	ended := map[string]end{}
 	for _, d := range b.log.Deliveries("") {
-		sent, ours := b.sent.Load(d.EventID) // else a handler has emitted it
+		sent, ours := b.sent.Load(d.EventID) // otherwise a handler has emitted it
 		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
 			continue
 		}
@@ -90,7 +90,7 @@ func (b *billhook) ends() map[string]end {
 	return ended
 }
 
-// await waits until so many of the events that were sent have ended.
+// await waits until this many of the sent events have ended.
 func (b *billhook) await(many int) (ended map[string]end) {
 	b.until(often, func() string {
 		ended = b.ends()
@@ -99,7 +99,7 @@ func (b *billhook) await(many int) (ended map[string]end) {
 	return ended
 }
 
-// printFailures prints how many deliveries did not succeed, by queue, reason and answer.
+// printFailures prints the number of failed deliveries by queue, reason and answer.
 func (b *billhook) printFailures() {
 	found := counts{}
 	for _, line := range b.log.Deliveries("") {
@@ -110,7 +110,7 @@ func (b *billhook) printFailures() {
 	b.printf("deliveries that did not succeed: %s\n", found)
 }
 
-// wrongPoints counts the pieces whose points were not credited, and those whose points were credited twice.
+// wrongPoints counts pieces whose points were not credited, and pieces whose points were credited twice.
 func (b *billhook) wrongPoints(want map[string]int64) counts {
 	wrong := counts{}
 	for uid, points := range want {
@@ -121,7 +121,7 @@ func (b *billhook) wrongPoints(want map[string]int64) counts {
 	return wrong
 }
 
-// message is a body as it is published, under an ordering key.
+// message returns the message that is published for a body, under an ordering key.
 func (r *run) message(body contract.Body, key string) contract.Message {
 	data := filetest.Must(body.Append(nil))(r)
 	attributes := body.Attributes()
@@ -129,13 +129,13 @@ func (r *run) message(body contract.Body, key string) contract.Message {
 	return contract.Message{Data: data, OrderingKey: key, Attributes: attributes.Map()}
 }
 
-// embedded is a Billhook in this process, on the stand-ins or, where its config says so, Google's emulators.
+// embedded is a Billhook in this process, on the stand-ins or, if configured, on Google's emulators.
 type embedded struct {
 	billhook
 	*devstack.Stack
 }
 
-// embed starts a Billhook until the end of the run, or of its part, and fills in what its config leaves out.
+// embed starts a Billhook with defaults for missing settings. It ends with the run, or the part of it.
 func embed(r *run, config devstack.Config) *embedded {
 	e := &embedded{billhook: billhook{run: r}}
 	config.ProjectID, config.WebhookPort, config.WorkerPort, config.ServicePort = project, "0", "0", "0"
@@ -144,7 +144,7 @@ func embed(r *run, config devstack.Config) *embedded {
 	config.Log = cmp.Or(config.Log, telemetry.NewLogger(&e.log, nil))
 	e.Stack = filetest.Must(devstack.Start(r.ctx, config))(r)
 	r.Cleanup(func() {
-		if err := e.Close(); !errors.Is(err, context.DeadlineExceeded) { // a request hangs at a hostile target
+		if err := e.Close(); !errors.Is(err, context.DeadlineExceeded) { // a request may hang at a hostile target
 			r.must(err)
 		}
 	})
@@ -152,7 +152,7 @@ func embed(r *run, config devstack.Config) *embedded {
 	return e
 }
 
-// posted are the times of each event's posts to the stand-in of the targets, by their idempotency key.
+// posted returns the times of the posts to the targets' stand-in, by idempotency key.
 func (e *embedded) posted() map[string][]time.Time {
 	at := map[string][]time.Time{}
 	for _, d := range e.Service.Deliveries() {
@@ -161,7 +161,7 @@ func (e *embedded) posted() map[string][]time.Time {
 	return at
 }
 
-// temporary is an embedded store that does not sync each commit.
+// temporary returns an embedded store that does not sync each commit.
 func (r *run) temporary() store.Store {
 	db := filetest.Must(boltstore.OpenTemporary(filepath.Join(r.TempDir(), "temporary.db")))(r)
 	r.Cleanup(func() { r.must(db.Close()) })
@@ -170,7 +170,7 @@ func (r *run) temporary() store.Store {
 
 const project = "trial"
 
-// deployed is the real binaries on Google's emulators: the webhook service once, and the worker twice.
+// deployed has the real binaries on Google's emulators: one webhook service and two workers.
 type deployed struct {
 	billhook
 	workers
@@ -178,7 +178,7 @@ type deployed struct {
 	receiver *standin.Receiver
 }
 
-// deploy starts them with the queues that run; none: all.
+// deploy starts the binaries with these queues enabled; none given: all.
 func deploy(r *run, queues ...string) *deployed {
 	d := &deployed{billhook: billhook{run: r}}
 	d.catalog = filetest.Must(catalogtest.Shipped().Only(queues))(r)
@@ -201,7 +201,7 @@ func deploy(r *run, queues ...string) *deployed {
 	return d
 }
 
-// emulated starts one of Google's emulators until the end of the run, and returns its address.
+// emulated starts one of Google's emulators, which stops when the run ends, and returns its address.
 func (r *run) emulated(start func(emulator.SDK, context.Context) (*emulator.Process, error)) string {
 	sdk := filetest.Must(emulator.Find())(r)
 	process := filetest.Must(start(sdk, r.ctx))(r)
@@ -209,7 +209,7 @@ func (r *run) emulated(start func(emulator.SDK, context.Context) (*emulator.Proc
 	return process.Addr()
 }
 
-// documents are those of the trial's project on Firestore's emulator.
+// documents opens the trial's project on Firestore's emulator.
 func (r *run) documents(database string) store.Store {
 	documents := filetest.Must(firestore.NewEmulated(context.WithoutCancel(r.ctx), database, project, ""))(r)
 	r.Cleanup(func() { r.must(documents.Close()) })
@@ -221,12 +221,12 @@ type workers struct {
 	of    *run
 	start func(i int)
 	both  [2]atomic.Pointer[e2e.Process]
-	// kills and next alternate between the two: for the next kill, and for the next request.
+	// kills and next choose the worker for the next kill and the next request; both alternate.
 	kills int
 	next  atomic.Uint64
 }
 
-// begin starts both until the end of the run, each with an environment of its own.
+// begin starts both workers, each with its own environment. They end with the run.
 func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment func(i int) []string) {
 	ws.of = r
 	ws.start = func(i int) {
@@ -239,7 +239,7 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	}
 }
 
-// one is a running worker. The two alternate, but while one of them starts.
+// one returns a running worker. The two alternate, except while one of them starts.
 func (ws *workers) one() (process *e2e.Process) {
 	for process == nil {
 		process = ws.both[ws.next.Add(1)%2].Load()
@@ -247,8 +247,8 @@ func (ws *workers) one() (process *e2e.Process) {
 	return process
 }
 
-// front forwards each push to a worker, and answers 502 where that dies, as Google's load balancer does. With
-// forgets, every second request runs on for so long after the broker has given it up.
+// front forwards each push to a worker, and answers 502 if the worker dies, like Google's load balancer. With
+// forgets, about half of the requests may continue for that long, even after the broker has given up.
 func (ws *workers) front(forgets time.Duration) (url string) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -276,7 +276,7 @@ func (ws *workers) front(forgets time.Duration) (url string) {
 	return front.URL
 }
 
-// about is a duration, at random up to a third shorter or longer.
+// about returns a duration that is at random up to a third shorter or longer.
 func about(random *rand.Rand, long time.Duration) time.Duration {
 	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
 }
@@ -284,7 +284,7 @@ func about(random *rand.Rand, long time.Duration) time.Duration {
 // kill ends one of the workers with SIGKILL, and restarts it at once.
 func (ws *workers) kill() {
 	i := ws.kills % 2
-	ws.both[i].Swap(nil).Kill() // no new push goes to it
+	ws.both[i].Swap(nil).Kill() // Swap keeps new pushes from it
 	ws.kills++
 	ws.of.saw("kills -9")
 	ws.start(i)
@@ -296,7 +296,7 @@ func (ws *workers) rage(ctx context.Context, every time.Duration) {
 	}
 }
 
-// freeze pauses a worker about every three seconds, for longer than chaos' lease.
+// freeze pauses a worker about every three seconds, longer than chaos' lease.
 func (ws *workers) freeze(ctx context.Context) {
 	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); {
 		ws.one().Freeze(ctx, about(random, 500*time.Millisecond))
@@ -304,7 +304,7 @@ func (ws *workers) freeze(ctx context.Context) {
 	}
 }
 
-// relay calls tasks of a worker, as Cloud Scheduler does. A call that fails is followed by the next one.
+// relay calls a worker's tasks, like Cloud Scheduler. It ignores failed calls, since later ones follow.
 func (ws *workers) relay(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -320,7 +320,7 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// settle waits until all is done and no message waits, and stops both workers: no second effect comes later.
+// settle waits until all is done and no message waits, and stops both workers, so that no effect follows.
 func (ws *workers) settle(documents store.Store, missing func() string) {
 	r := ws.of
 	waiting := func(kind lane.Kind) string {
@@ -328,7 +328,7 @@ func (ws *workers) settle(documents store.Store, missing func() string) {
 		return unless(n == 0, "%d messages of %s", n, kind.Entries())
 	}
 	r.until(500*time.Millisecond, func() string {
-		// A message is published before it leaves its lane, and acknowledged after it was put into one.
+		// A message is published before it leaves its lane, and acknowledged only after it is in a lane.
 		what := cmp.Or(missing(), waiting(lane.Outbox), waiting(lane.Delayed), missing())
 		if what != "" {
 			ws.relay(r.ctx)

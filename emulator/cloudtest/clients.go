@@ -17,12 +17,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Clients are the options that have Google's Go clients of the JSON APIs call this project.
+// Clients returns options that make Google's Go clients of JSON APIs call this project.
 func (c *Cloud) Clients() []option.ClientOption {
 	return []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: c})}
 }
 
-// RoundTrip sends what is for https://<api>.googleapis.com/ to this project.
+// RoundTrip sends a request for https://<api>.googleapis.com/ to this project.
 func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	api, _, _ := strings.Cut(request.URL.Host, ".")
 	sent := request.Clone(request.Context())
@@ -31,16 +31,16 @@ func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(sent)
 }
 
-// Broker are the options that have Google's gRPC client of Pub/Sub administer this project, without messages.
+// Broker returns options that make Google's gRPC client of Pub/Sub administer this project, not publish.
 func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
-		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
+		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // this address is never called
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(c.translate)),
 	}
 }
 
-// translations are the calls of gRPC in JSON: the method, the member that has the name, and what follows it.
+// translations maps gRPC calls to JSON: the method, the member that has the path, and the path's suffix.
 var translations = map[string]struct{ method, member, after, verb string }{
 	"CreateTopic":            {http.MethodPut, "name", "", ""},
 	"GetTopic":               {http.MethodGet, "topic", "", ""},
@@ -53,7 +53,7 @@ var translations = map[string]struct{ method, member, after, verb string }{
 	"GetIamPolicy":           {http.MethodGet, "resource", "", "getIamPolicy"},
 }
 
-// translate has a call of gRPC answered as the same one in JSON.
+// translate answers a gRPC call with the answer to the same call in JSON.
 func (c *Cloud) translate(
 	_ context.Context, method string, request, answer any,
 	_ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption,
@@ -70,14 +70,14 @@ func (c *Cloud) translate(
 	if err != nil {
 		return err
 	}
-	delete(said, "etag") // those of policies are made up, and not the bytes that gRPC has
+	delete(said, "etag") // policies have an invented etag, which is not bytes as in gRPC
 	options := protojson.UnmarshalOptions{DiscardUnknown: true}
 	return options.Unmarshal(must(json.Marshal(said)), answer.(proto.Message))
 }
 
 type endpoint struct{ option, api, version string }
 
-// endpoints are the provider's names of the APIs, with the versions that it expects in the address.
+// endpoints has the Terraform provider's names of the APIs, and the versions in their addresses.
 var endpoints = []endpoint{
 	{"artifact_registry", "artifactregistry", "v1/"},
 	{"storage", "storage", "v1/"},
@@ -101,7 +101,7 @@ var endpoints = []endpoint{
 	{"service_usage", "serviceusage", "v1/"},
 }
 
-// Provider is the block of the provider hashicorp/google that has all of its calls come here.
+// Provider returns a block for the provider hashicorp/google that directs all of its calls here.
 func (c *Cloud) Provider(region string) string {
 	text := fmt.Sprintf("provider \"google\" {\n  project               = %q\n  region                = %q\n "+
 		" access_token          = \"made-up\"\n  user_project_override = false\n\n  batching {\n    send_after "+

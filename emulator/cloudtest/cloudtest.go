@@ -1,7 +1,7 @@
 // Package cloudtest imitates, in one process, the control planes of one Google Cloud project that Terraform
-// and the doctor call. It owns refusing what the real ones refuse: APIs that are not enabled, accounts,
-// versions of secrets, topics, log metrics and grants that do not exist (yet), names that are too long or
-// taken. It refuses to prove anything about Google Cloud by what it accepts.
+// and the doctor call. Like the real ones, it refuses APIs that are not enabled, accounts, versions of
+// secrets, topics, log metrics and grants that do not exist (yet), and names that are too long or taken. That
+// it accepts a call proves nothing about Google Cloud.
 package cloudtest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Project and Number are those of the one project that there is.
+// Project and Number are the id and the number of the only project.
 const (
 	Project = "demo-proj"
 	Number  = "123456789012"
@@ -34,27 +34,27 @@ const (
 	ProxyAgent  = "service-" + Number + "@gcp-sa-iap.iam.gserviceaccount.com"
 )
 
-// Document is a resource as the APIs write it in JSON.
+// Document is a resource in the APIs' JSON.
 type Document = map[string]any
 
-// State is all that a project holds.
+// State has all resources and settings of a project.
 type State struct {
-	// Resources are the documents by API and name: run/projects/<p>/locations/<l>/services/<s>. A subscription
-	// without an endpoint has the number of messages that wait there as waiting.
+	// Resources has the documents by API and name: run/projects/<p>/locations/<l>/services/<s>. A subscription
+	// without an endpoint counts its waiting messages in the member waiting.
 	Resources map[string]Document
 	Policies  map[string]Document
-	// Unsettled are grants that do not work yet: given while Settles named a file, until there is that file.
+	// Unsettled has grants that were made while Settles named a file, and work only once the file exists.
 	Unsettled map[string]bool
 	Settles   string
-	// Enabled are the APIs that were switched on, as gcloud services enable does: run, pubsub.
+	// Enabled has the enabled APIs by the names of gcloud services enable: run, pubsub.
 	Enabled map[string]bool
-	// Agent reports whether Pub/Sub's own account exists: a new project has none.
+	// Agent reports whether Pub/Sub's own account exists, which a new project does not have.
 	Agent bool
-	// Faults are the error texts of images that do not start, and each "<api>:<region>" that answers 503.
+	// Faults has the error texts of images that do not start, and of each "<api>:<region>" that answers 503.
 	Faults map[string]string
-	// Hidden are the keys of log metrics that Cloud Monitoring does not know in their first ten minutes.
+	// Hidden has the keys of log metrics that Cloud Monitoring does not know yet, in their first ten minutes.
 	Hidden []string
-	// Last numbers operations, etags and revisions.
+	// Last is the last number of an operation, etag or revision.
 	Last int
 }
 
@@ -68,7 +68,7 @@ type Cloud struct {
 	watch func(State)
 }
 
-// Start starts a project in which the APIs of docs/start/first-deployment.md's first step are enabled.
+// Start starts a project with the APIs enabled that the first step of docs/start/first-deployment.md enables.
 func Start() *Cloud {
 	c := &Cloud{held: State{
 		Resources: map[string]Document{"cloudresourcemanager/projects/" + Project: {
@@ -89,29 +89,29 @@ func Start() *Cloud {
 	return c
 }
 
-// Close stops answering.
+// Close stops the project's server.
 func (c *Cloud) Close() { c.server.Close() }
 
-// Endpoint is the address of an API, such as run, in the place of https://<api>.googleapis.com/.
+// Endpoint returns the address of an API, such as run, that replaces https://<api>.googleapis.com/.
 func (c *Cloud) Endpoint(api string) string { return c.server.URL + "/" + api + "/" }
 
-// Change changes what the project holds, without a call of an API.
+// Change changes the project's state without a call of an API.
 func (c *Cloud) Change(how func(*State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	how(&c.held)
 }
 
-// Watch calls a function with what the project holds after each call that has changed it.
+// Watch makes each API call that may change the state call a function with the new state.
 func (c *Cloud) Watch(look func(State)) { c.Change(func(*State) { c.watch = look }) }
 
-// Snapshot copies what the project holds.
+// Snapshot returns a copy of the project's state.
 func (c *Cloud) Snapshot() (s State) {
 	c.Change(func(held *State) { s = copied(*held) })
 	return s
 }
 
-// Restore makes the project hold what another did. Its log stays.
+// Restore replaces the project's state, but not its log.
 func (c *Cloud) Restore(s State) { c.Change(func(held *State) { *held = copied(s) }) }
 
 // Get returns a copy of a resource by its key, such as run/projects/<p>/locations/<l>/services/<s>, or nil.
@@ -125,7 +125,7 @@ func (c *Cloud) Put(key string, resource Document) {
 	c.Change(func(held *State) { held.Resources[key] = copied(resource) })
 }
 
-// Keys lists the keys that begin with prefix, in order.
+// Keys lists the resources' keys that begin with prefix, in order.
 func (c *Cloud) Keys(prefix string) (found []string) {
 	c.Change(func(*State) { found = c.keys(prefix) })
 	return found
@@ -134,7 +134,7 @@ func (c *Cloud) Keys(prefix string) (found []string) {
 // Remove deletes a resource and its policy, without a call of an API.
 func (c *Cloud) Remove(key string) { c.Change(func(*State) { c.forget(key) }) }
 
-// Log returns what has happened since its last call, a line for each change and each refusal.
+// Log returns a line for each change and each refusal since its last call.
 func (c *Cloud) Log() (said []string) {
 	c.Change(func(*State) { said, c.log = c.log, nil })
 	return said
@@ -155,7 +155,7 @@ func (c *Cloud) forget(key string) {
 	removeUnder(c.held.Unsettled, key)
 }
 
-// removeUnder deletes what is held of a resource and of those under it.
+// removeUnder deletes the entries of a resource and of those below it.
 func removeUnder[V any](held map[string]V, key string) {
 	maps.DeleteFunc(held, func(of string, _ V) bool { return strings.HasPrefix(of+"/", key+"/") })
 }
@@ -173,7 +173,7 @@ func invalid(format string, arguments ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, arguments...)
 }
 
-// call is a request: DELETE run v2 projects/p/... Its verb follows a colon, or is the set of a member.
+// call is a request, such as DELETE run v2 projects/p/... Its verb follows a colon, or is a setter's name.
 type call struct {
 	collection
 	method, api, path, verb string
@@ -185,7 +185,7 @@ func (r call) key() string { return r.api + "/" + r.path }
 
 func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// region is the one that a path names, or empty.
+// region returns the region in a path, or an empty text.
 func region(path string) string {
 	_, after, _ := strings.Cut(path, "/locations/")
 	name, _, _ := strings.Cut(after, "/")
@@ -197,7 +197,7 @@ var (
 	project = regexp.MustCompile(`projects/(?:` + Number + `|-)/`)
 )
 
-// ServeHTTP answers as the APIs do: /<api>/<version>/<path>. A project may be named by its number, or as "-".
+// ServeHTTP answers /<api>/<version>/<path> like the APIs. The project may be named by its number or as "-".
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	found := address.FindStringSubmatch(project.ReplaceAllString(request.URL.Path, "projects/"+Project+"/"))
 	if found == nil {
@@ -208,7 +208,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.verb = found[3] + found[4]
 	var said Document
 	err := json.NewDecoder(request.Body).Decode(&r.body)
-	if err != nil && !errors.Is(err, io.EOF) { // without a body
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: there is no body
 		err = invalid("the body is not JSON: %v", err)
 	} else {
 		said, err = c.answer(r)
@@ -223,7 +223,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write(must(json.Marshal(said)))
 }
 
-// refusals are what a refusal is in JSON.
+// refusals maps gRPC codes to those of the JSON APIs.
 var refusals = map[codes.Code]struct {
 	code   int
 	status string
@@ -235,7 +235,7 @@ var refusals = map[codes.Code]struct {
 	codes.Unavailable:      {http.StatusServiceUnavailable, "UNAVAILABLE"},
 }
 
-// answer returns a copy of the resource, which may change while the answer is written.
+// answer returns a copy, because the resource may change while the answer is written.
 func (c *Cloud) answer(r call) (said Document, err error) {
 	c.Change(func(*State) {
 		said, err = c.serve(r)

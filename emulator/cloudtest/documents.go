@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// collections are the last parts of the paths that list.
+// collections has the last parts of paths that list resources.
 var collections = map[string]bool{
 	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true,
 	"topics": true, "subscriptions": true,
@@ -23,7 +23,7 @@ var collections = map[string]bool{
 	"budgets": true,
 }
 
-// find is the resource that a call is about, which is no copy.
+// find returns the resource that a call names, not a copy.
 func (c *Cloud) find(r call) (Document, error) {
 	if found := c.held.Resources[r.key()]; found != nil {
 		return found, nil
@@ -50,7 +50,7 @@ func (c *Cloud) read(r call) (Document, error) {
 	return Document{last(r.path): listed}, nil
 }
 
-// create keeps a new resource under the path and an id: the caller's, that of its own name, or a number.
+// create adds a resource under the path and an id: the caller's, the one in its name, or a number.
 func (c *Cloud) create(r *call, id string) (Document, error) {
 	r.path = strings.TrimSuffix(r.path, "/"+id)
 	if id = cmp.Or(id, last(text(r.body, "name"))); id == "" {
@@ -80,7 +80,7 @@ func (c *Cloud) create(r *call, id string) (Document, error) {
 	return made, nil
 }
 
-// change writes the members of the mask, or all that the body has.
+// change writes the members in the mask, or all members of the body.
 func (c *Cloud) change(r call) (Document, error) {
 	if c.held.Resources[r.key()] == nil && r.old != nil {
 		c.held.Resources[r.key()] = copied(r.old)
@@ -109,7 +109,7 @@ func (c *Cloud) change(r call) (Document, error) {
 	return current, nil
 }
 
-// delete refuses what is protected or named elsewhere. The messages that wait in a subscription are lost.
+// delete refuses a resource that is protected or named elsewhere. A subscription's messages are lost.
 func (c *Cloud) delete(r call) (Document, error) {
 	there, err := c.find(r)
 	if text(there, "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
@@ -142,13 +142,13 @@ func (c *Cloud) delete(r call) (Document, error) {
 
 const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
 
-// readers are the keys of a topic's subscriptions.
+// readers returns the keys of a topic's subscriptions.
 func (c *Cloud) readers(topic string) []string {
 	others := func(key string) bool { return text(c.held.Resources[key], "topic") != topic }
 	return slices.DeleteFunc(c.keys(subscriptionsOf), others)
 }
 
-// Publish publishes a message on a topic, by its short name. Without a subscription it is lost.
+// Publish publishes a message on a topic, by its short name. Without a subscription the message is lost.
 func (c *Cloud) Publish(topic string) {
 	c.Change(func(*State) {
 		readers := c.readers("projects/" + Project + "/topics/" + topic)
@@ -164,7 +164,7 @@ func (c *Cloud) Publish(topic string) {
 	})
 }
 
-// ended is an operation that has ended: with a response, or with an error.
+// ended returns an operation that has ended with a response or an error.
 func (c *Cloud) ended(how string, with Document) Document {
 	return Document{
 		"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with,
@@ -173,14 +173,14 @@ func (c *Cloud) ended(how string, with Document) Document {
 
 var underscore = regexp.MustCompile(`_(.)`)
 
-// camel writes push_config as pushConfig.
+// camel converts push_config to pushConfig.
 func camel(field string) string {
 	return underscore.ReplaceAllStringFunc(field, func(found string) string {
 		return strings.ToUpper(found[1:])
 	})
 }
 
-// must is for values that came as JSON.
+// must returns the value. It is for conversions of JSON, which cannot fail here.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -188,13 +188,13 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// copied is a deep copy; of nothing it is nothing.
+// copied returns a deep copy; of nil it is nil.
 func copied[T any](of T) (to T) {
 	must(0, json.Unmarshal(must(json.Marshal(of)), &to))
 	return to
 }
 
-// At is the value at a path of members, if it is of that kind.
+// At returns the value at a path of members if it has the type T, else zero.
 func At[T any](of any, path ...string) (found T) {
 	for _, name := range path {
 		members, _ := of.(Document)

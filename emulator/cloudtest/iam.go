@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// proxied is what the proxy calls the services of a region.
+// proxied matches the proxy's path of a region's services.
 var proxied = regexp.MustCompile(`iap_web/cloud_run-([a-z0-9-]+)/`)
 
-// Visit is how a request from outside is answered before the program: by the proxy, or by Cloud Run.
+// Visit returns the status that the proxy or Cloud Run answers to a request from outside; 200: it passes.
 func (c *Cloud) Visit(region, service, member string) (code int) {
 	c.Change(func(held *State) {
 		name := "/services/" + service
@@ -37,7 +37,7 @@ func (c *Cloud) Visit(region, service, member string) (code int) {
 	return code
 }
 
-// members are those who have a role by a policy.
+// members returns the members to whom a policy grants a role.
 func members(policy Document, role string) (all []any) {
 	for _, binding := range list(policy, "bindings") {
 		if text(binding, "role") == role {
@@ -47,7 +47,7 @@ func members(policy Document, role string) (all []any) {
 	return all
 }
 
-// Grant gives a role on a resource to a member, such as serviceAccount:<e-mail>.
+// Grant grants a member, such as serviceAccount:<e-mail>, a role on a resource.
 func (c *Cloud) Grant(key, role, member string) {
 	c.Change(func(held *State) {
 		policy := c.policy(key)
@@ -56,7 +56,7 @@ func (c *Cloud) Grant(key, role, member string) {
 	})
 }
 
-// Revoke takes a role on a resource from a member.
+// Revoke removes a member's role on a resource.
 func (c *Cloud) Revoke(key, role, member string) {
 	c.Change(func(held *State) {
 		for _, binding := range list(held.Policies[key], "bindings") {
@@ -69,7 +69,7 @@ func (c *Cloud) Revoke(key, role, member string) {
 	})
 }
 
-// has reports whether a member has a role on a resource, and the grant works by now.
+// has reports whether a member has a role on a resource and the grant already works.
 func (c *Cloud) has(key, role, member string) bool {
 	if !slices.Contains(members(c.held.Policies[key], role), any(member)) {
 		return false
@@ -85,7 +85,7 @@ func (c *Cloud) policy(key string) Document {
 	return Document{"version": 1, "etag": "BwX0="}
 }
 
-// setPolicy replaces a policy, unless it was changed since it was read, or a member does not exist.
+// setPolicy replaces a policy. It refuses one that has changed since it was read, or an unknown member.
 func (c *Cloud) setPolicy(r call) (Document, error) {
 	policy, before, of := object(r.body, "policy"), c.policy(r.key()), r
 	if policy == nil {

@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// collection is how an API treats the resources of one kind, where it differs from all others.
+// collection describes how an API treats one kind of resource, as far as it differs from the default.
 type collection struct {
-	// ids are the parameters or members with a new id; else its name ends with it. email: an account has it.
+	// ids has the parameters or members with a new id; else the name ends with it. email: it is an account.
 	ids   []string
 	email bool
-	// within is the member of the body that has the resource; empty, or not there: the body is it.
+	// within is the member of the body with the resource; empty or absent: the body is the resource.
 	within string
-	// called is what the API calls it in what it writes; nil: by its path.
+	// called returns the resource's name in the API's answers; nil: its path.
 	called func(path string) string
-	// new are the members that the API adds, and old a resource that was there before anybody wrote it.
+	// new has members that the API adds; old is the resource that exists before anybody writes it.
 	new, old Document
-	// own are the members that the API alone writes, where a change without a mask removes those that it does
-	// not have.
+	// own has the members that only the API writes. If it is set, a change without a mask removes all other
+	// members that the body lacks.
 	own []string
-	// ends returns the operation on it that has succeeded; nil: the API answers with the resource.
+	// ends returns the ended operation that the API answers with; nil: it answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
-	// linked: what another resource names cannot be deleted. taken: the name of what was deleted stays taken.
+	// linked: it cannot be deleted while another resource names it. taken: its name stays taken after deletion.
 	linked, taken bool
-	// short and long bound the id of a new resource; 0: as it likes. fixed is a member that never changes.
+	// short and long bound the length of a new id; long 0: no bounds. fixed is a member that cannot be changed.
 	short, long int
 	fixed       string
-	// refuses returns further mistakes of a resource that is to be written.
+	// refuses returns a further mistake in a resource before it is written.
 	refuses func(c *Cloud, r call) error
 }
 
@@ -47,7 +47,7 @@ func byNumber(path string) string {
 	return strings.Replace(path, "projects/"+Project+"/", "projects/"+Number+"/", 1)
 }
 
-// planes are the collections by API and name; * is any other.
+// planes has the collections by API and name; * stands for all other names.
 var planes = map[string]collection{
 	"artifactregistry/repositories": {
 		ids: []string{"repositoryId", "repository_id"}, ends: operation, new: Document{"createTime": start},
@@ -82,7 +82,7 @@ var planes = map[string]collection{
 		new: Document{"lifecycleState": "ACTIVE"}, old: Document{"retentionDays": 30, "lifecycleState": "ACTIVE"},
 	},
 	"logging/*": {called: last},
-	// Every field is there, and most never written.
+	// Every field exists, even if it was never written.
 	"firestore/fields":  {old: Document{}, refuses: (*Cloud).field, ends: operation},
 	"firestore/indexes": {new: Document{"state": "READY"}, refuses: (*Cloud).inDatabase, ends: operation},
 	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
@@ -97,11 +97,11 @@ var planes = map[string]collection{
 
 const start = "2026-01-01T00:00:00Z"
 
-// plain answers by the table of the planes.
+// plain answers a call by the table planes.
 func (c *Cloud) plain(r call) (answer Document, err error) {
 	kind := ""
 	parts := strings.Split("//"+r.path, "/")
-	for _, name := range []string{"*", parts[len(parts)-2], last(r.path)} { // the best is the last
+	for _, name := range []string{"*", parts[len(parts)-2], last(r.path)} { // the last match wins
 		if found, has := planes[r.api+"/"+name]; has {
 			kind, r.collection = name, found
 		}
@@ -138,7 +138,7 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 	return answer, err
 }
 
-// write creates or changes a resource, and sets the call's path to that of the resource.
+// write creates or changes a resource, and sets the call's path to the resource's path.
 func (c *Cloud) write(r *call) (written Document, err error) {
 	id := ""
 	for _, name := range r.ids {
@@ -148,7 +148,7 @@ func (c *Cloud) write(r *call) (written Document, err error) {
 		r.body = inner
 	}
 	creates := r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync")
-	if r.method == http.MethodPut && r.api == "pubsub" { // elsewhere a PUT replaces
+	if r.method == http.MethodPut && r.api == "pubsub" { // in other APIs a PUT replaces
 		creates, id = true, last(r.path)
 	}
 	switch err = c.refers(*r); {
@@ -176,7 +176,7 @@ func (c *Cloud) write(r *call) (written Document, err error) {
 	return written, err
 }
 
-// references are how a resource names another one, which must exist, and the error if it does not.
+// references has the forms in which resources name others that must exist, and the errors if they do not.
 var references = []struct {
 	in        string
 	named     *regexp.Regexp
@@ -201,7 +201,7 @@ var references = []struct {
 	},
 }
 
-// refers refuses a resource that names one that does not exist, or cannot be seen yet.
+// refers refuses a resource that names another one that does not exist or is not visible yet.
 func (c *Cloud) refers(r call) error {
 	written := string(must(json.Marshal(r.body)))
 	for _, reference := range references {
@@ -224,7 +224,7 @@ func (c *Cloud) inDatabase(r call) error {
 	return nil
 }
 
-// field refuses a time to live of the field *, which stands for all fields of a collection.
+// field refuses a time to live on the field *, which means all fields of a collection.
 func (c *Cloud) field(r call) error {
 	masked := strings.Contains(r.query.Get("updateMask"), "ttlConfig")
 	if last(r.path) == "*" && (masked || object(r.body, "ttlConfig") != nil) {
@@ -233,7 +233,7 @@ func (c *Cloud) field(r call) error {
 	return c.inDatabase(r)
 }
 
-// alerting names the conditions of an alert.
+// alerting gives names to the conditions of an alert.
 func (c *Cloud) alerting(r call) error {
 	for _, condition := range list(r.body, "conditions") {
 		if text(condition, "name") == "" {
@@ -247,7 +247,7 @@ func (c *Cloud) link(name string) string { return c.server.URL + "/compute/v1/" 
 
 const secretsOf = "secretmanager/projects/" + Project + "/secrets/"
 
-// AddVersion adds a version to a secret, as gcloud secrets versions add does. Nobody here reads a value.
+// AddVersion adds a version to a secret, like gcloud secrets versions add, but without a value.
 func (c *Cloud) AddVersion(secret string) {
 	c.Change(func(*State) { c.addVersion(secret) })
 }
@@ -257,7 +257,7 @@ func (c *Cloud) addVersion(secret string) Document {
 	version := Document{
 		"name": "projects/" + Number + "/secrets/" + secret + "/versions/" + number, "state": "ENABLED",
 		"createTime":                     start,
-		"clientSpecifiedPayloadChecksum": true, // the sender's was right
+		"clientSpecifiedPayloadChecksum": true, // the sender's checksum was right
 	}
 	c.held.Resources[secretsOf+secret+"/versions/"+number] = version
 	c.say("create %s%s/versions/%s", secretsOf, secret, number)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// outputs are the members that Cloud Run alone writes.
+// outputs has the members that only Cloud Run writes.
 var outputs = []string{
 	"uri", "urls", "uid", "createTime", "generation", "observedGeneration", "terminalCondition", "conditions",
 	"launchStage",
@@ -30,11 +30,11 @@ func (c *Cloud) deployable(r call) error {
 	return nil
 }
 
-// deploy makes a revision where the template has changed. One that does not get ready gets no traffic.
+// deploy makes a revision if the template has changed. A revision that does not become ready gets no traffic.
 func deploy(c *Cloud, path string, service Document) Document {
 	key := "run/" + path
 	if c.held.Resources[key] == nil {
-		return c.ended("response", service) // it was deleted
+		return c.ended("response", service) // the call has deleted it
 	}
 	if service["uid"] == nil {
 		service["uid"], service["createTime"], service["launchStage"] = fmt.Sprintf("uid-%d", c.next()), start, "GA"
@@ -42,7 +42,7 @@ func deploy(c *Cloud, path string, service Document) Document {
 		byNumber := fmt.Sprintf("https://%s-%s.%s.run.app", last(path), Number, region(path))
 		service["urls"] = []any{byNumber, service["uri"]}
 	}
-	// Google's JSON writes numbers of 64 bits as strings.
+	// Google's JSON has 64-bit numbers as strings.
 	generation, _ := strconv.Atoi(text(service, "generation"))
 	service["generation"], service["observedGeneration"] = strconv.Itoa(generation+1), strconv.Itoa(generation+1)
 	service["etag"], service["reconciling"] = fmt.Sprintf("\"etag-%d\"", c.next()), false
@@ -75,7 +75,7 @@ func deploy(c *Cloud, path string, service Document) Document {
 	return c.ended("response", service)
 }
 
-// route says where the traffic goes: LATEST is the latest revision that got ready.
+// route returns the targets of the traffic. LATEST is the latest revision that became ready.
 func route(service Document) (statuses []any) {
 	for _, target := range list(service, "traffic") {
 		status := Document{"type": text(target, "type"), "percent": At[any](target, "percent")}
@@ -92,7 +92,7 @@ func route(service Document) (statuses []any) {
 	return statuses
 }
 
-// problem says why a revision would not become ready, or nothing.
+// problem returns why a revision would not become ready, or an empty text.
 func (c *Cloud) problem(service Document) string {
 	account := text(service, "template", "serviceAccount")
 	for _, container := range list(service, "template", "containers") {
@@ -120,7 +120,7 @@ func (c *Cloud) problem(service Document) string {
 	return ""
 }
 
-// Serving returns the images that take a service's traffic, each with its percent.
+// Serving returns the percent of a service's traffic by image.
 func (c *Cloud) Serving(region, service string) map[string]int {
 	key := "run/projects/" + Project + "/locations/" + region + "/services/" + service
 	found := map[string]int{}

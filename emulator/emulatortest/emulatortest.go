@@ -1,4 +1,4 @@
-// Package emulatortest shares an emulator of each kind per test process. It refuses to skip a suite silently.
+// Package emulatortest shares one emulator of each kind in a test process. It never skips a suite silently.
 package emulatortest
 
 import (
@@ -26,7 +26,7 @@ func PubSub(tb testing.TB) string {
 	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), emulator.SDK.StartPubSub)
 }
 
-// Firestore returns the host:port of the Firestore emulator likewise.
+// Firestore does the same for the Firestore emulator.
 func Firestore(tb testing.TB) string {
 	tb.Helper()
 	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), emulator.SDK.StartFirestore)

@@ -14,19 +14,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ErrNoProvider says that Google's provider cannot be downloaded on this machine.
+// ErrNoProvider means that Google's provider cannot be downloaded on this machine.
 var ErrNoProvider = errors.New("left out: the provider hashicorp/google cannot be downloaded here")
 
-// Module is a copy of one of the repository's Terraform modules, with the catalog where it looks for it.
+// Module is a copy of one of the repository's Terraform modules, with the catalog at the path that it reads.
 type Module struct {
 	Folder string
-	// Data is where Terraform keeps providers and modules.
+	// Data is the folder in which Terraform keeps providers and modules.
 	Data string
-	// Environment has more variables for commands, as NAME=value.
+	// Environment has further variables for commands, as NAME=value.
 	Environment []string
 }
 
-// NeedsTerraform skips a test without Terraform, unless REQUIRE_EMULATORS=1, or with -short.
+// NeedsTerraform skips a test with -short, or if Terraform is missing, unless REQUIRE_EMULATORS=1.
 func NeedsTerraform(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -39,7 +39,7 @@ func NeedsTerraform(tb testing.TB) {
 	require.NoError(tb, err, "CI leaves nothing out")
 }
 
-// Terraform copies the module in a folder of terraform/, with the files there that match the patterns.
+// Terraform copies the module in a folder of terraform/, and the files of terraform/ that match the patterns.
 func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
 	tb.Helper()
 	NeedsTerraform(tb)

@@ -1,4 +1,4 @@
-// Command installed reports, after the tests, which were skipped because Google's emulators are missing.
+// Command installed reports, after the tests, which ones were skipped for lack of Google's emulators.
 package main
 
 import (

@@ -17,13 +17,13 @@ import (
 	"billhook/internal/pii"
 )
 
-// Body is a decoded body, of whatever format. The zero Body is none.
+// Body is a decoded body of any format. The zero value means that there is no body.
 type Body struct {
 	contract *Contract
 	value    any
 }
 
-// Of is the body of a pointer to a Head of the table; declared content is not known to it.
+// Of wraps a pointer to the Head type of a format. The body does not know the declared content.
 func Of(made any) Body {
 	if c := ownTypes()[reflect.TypeOf(made)]; c != nil {
 		return Body{c, made}
@@ -42,7 +42,7 @@ var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
 
 func (b Body) whole() reflect.Value { return reflect.ValueOf(b.value).Elem() }
 
-// at is the value at a path; not valid where the body has none.
+// at returns the value at a path, or an invalid Value if the body has none.
 func (b Body) at(path string) (found reflect.Value) {
 	if f := b.contract.members[path]; f != nil {
 		each(b.whole(), f.at, func(v reflect.Value) { found = reflect.Indirect(v) })
@@ -66,19 +66,19 @@ func (b Body) number(path string) int64 {
 
 func (b Body) member(name string) string { return b.contract.format.Content + "." + name }
 
-// Text is a text of the body's content, such as data.user_id under user_id; empty: there is none.
+// Text returns a text member of the content: user_id for data.user_id. It is empty if there is none.
 func (b Body) Text(name string) string { return b.text(b.member(name)) }
 
-// Number is a number of the body's content, such as data.version under version; 0: there is none.
+// Number returns a number of the content: version for data.version. It is 0 if there is none.
 func (b Body) Number(name string) int64 { return b.number(b.member(name)) }
 
 // Declared reports whether the body's content may have a member of that name.
 func (b Body) Declared(name string) bool { return b.contract.members[b.member(name)] != nil }
 
-// Time is when the body was made, as RFC 3339; empty: it does not say.
+// Time returns when the body was made, as RFC 3339; empty: unknown.
 func (b Body) Time() string { return b.text(b.contract.format.Time) }
 
-// Document is the body's content as a JSON object of its own, with the tenant that it is of.
+// Document returns the body's content as a separate JSON object, with its tenant added.
 func (b Body) Document(tenant string) ([]byte, error) {
 	content := b.at(b.contract.format.Content)
 	if !content.IsValid() {
@@ -110,16 +110,16 @@ func (b Body) first(paths []string) string {
 // None reports whether there is no body.
 func (b Body) None() bool { return b.value == nil }
 
-// Contract is what the body was read by.
+// Contract returns the contract that decoded the body.
 func (b Body) Contract() *Contract { return b.contract }
 
-// Format is the name of the body's format.
+// Format returns the name of the body's format.
 func (b Body) Format() string { return b.contract.format.Name }
 
-// TypePath is the path of the event type in bodies of the format.
+// TypePath returns the path of the event type in bodies of this format.
 func (b Body) TypePath() string { return b.contract.format.Type }
 
-// UIDByCustomer reports whether the body's uid is that of its customer, to be looked up.
+// UIDByCustomer reports whether the body has no uid, so that it is looked up by the customer.
 func (b Body) UIDByCustomer() bool { return b.contract.format.UIDByCustomer }
 
 // Identity returns the idempotency key and the event type.
@@ -127,7 +127,7 @@ func (b Body) Identity() (id, eventType string) {
 	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
 }
 
-// KnownAs returns the body with the id of its event's record. The body must not be used any more.
+// KnownAs returns the body with the id of its event's record. The original must not be used afterwards.
 func (b Body) KnownAs(id string) Body {
 	if at := b.at(b.contract.format.ID); at.String() != id {
 		at.SetString(id)
@@ -135,18 +135,18 @@ func (b Body) KnownAs(id string) Body {
 	return b
 }
 
-// IdempotencyKey names what the message was made from; empty where it does not say so.
+// IdempotencyKey returns the id of the message's source; empty: it names none.
 func (b Body) IdempotencyKey() string { return b.text(b.contract.format.IdempotencyKey) }
 
-// MaxAttempts is how often the message may be tried; 0 where it does not say so.
+// MaxAttempts returns the message's own limit of attempts; 0: it has none.
 func (b Body) MaxAttempts() int { return int(b.number(b.contract.format.MaxAttempts)) }
 
-// Attempted is how often the message was tried before it came here, as it says itself.
+// Attempted returns how many attempts the message itself counts from before it came here.
 func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
 
-// Validate reports every rule that the body breaks, as an *Invalid; of members that its type needs, one.
+// Validate reports every broken rule as an *Invalid, but only the first missing member that the type needs.
 func (b Body) Validate() error {
 	violations := check(b.value, "")
 	_, eventType := b.Identity()
@@ -172,23 +172,23 @@ func (b Body) repeat(a *Attributes) {
 	a.Contract = b.contract.format.Name
 }
 
-// Attributes are those that follow from the body, without ordering key and time.
+// Attributes returns the attributes that follow from the body, without ordering key and time.
 func (b Body) Attributes() (a Attributes) {
 	b.repeat(&a)
 	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.format.Correlation))
 	return a
 }
 
-// CheckAttributes reports whether the attributes of the body's message keep their rules and agree with the
-// body. The error is an *Invalid.
+// CheckAttributes checks the attributes of the body's message against their rules and the body. The error is
+// an *Invalid.
 func (b Body) CheckAttributes(message map[string]string) error {
 	var repeated Attributes
 	b.repeat(&repeated)
 	return AttributesOf(message).agree(&repeated)
 }
 
-// OrderingKey is the first of the named fields that the message has, as a member of the content or the body,
-// else as an attribute. subject is the first id that the content must have.
+// OrderingKey returns the first named field that the message has: a member of the content or the body, else
+// an attribute. The name subject means the first required id of the content.
 func (b Body) OrderingKey(names []string, a *Attributes) string {
 	for _, name := range names {
 		value := ""
@@ -204,7 +204,7 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 	return ""
 }
 
-// PayloadHash is equal for two messages of one id if their contents are the same.
+// PayloadHash returns a hash that shows whether two messages with one id have the same content.
 func (b Body) PayloadHash() (string, error) {
 	said := object{{"contract", b.contract.format.Name}}
 	for _, path := range b.contract.format.Hashed {
@@ -217,7 +217,7 @@ func (b Body) PayloadHash() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Append appends the body as it goes on the topic: compact, members in the order of its type.
+// Append appends the body as it is published: compact, with members in the order of its Go type.
 func (b Body) Append(dst []byte) ([]byte, error) {
 	buffer := bytes.NewBuffer(dst)
 	if err := json.MarshalWrite(buffer, b.value); err != nil {
@@ -226,7 +226,7 @@ func (b Body) Append(dst []byte) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// Post is what another service is sent, the same for every attempt. The error is an *Invalid.
+// Post returns the request body for another service, the same in every attempt. The error is an *Invalid.
 func (b Body) Post(key, tenant string) ([]byte, error) {
 	post := object{{"event_id", key}, {"tenant", tenant}}
 	for _, p := range b.contract.format.Posted {
@@ -245,11 +245,11 @@ func (b Body) Post(key, tenant string) ([]byte, error) {
 	return text, nil
 }
 
-// ErrType: a body is not of the type that its handler takes.
+// ErrType means that a body does not fit the type that its handler takes.
 var ErrType = errors.New("contract: not the requested type of body")
 
-// As is the body as a handler takes it: a Body, a pointer to the Go type of the whole body, or any type that
-// the event's declared content fits; see Set.Takes. Members that the type does not have are left out.
+// As converts the body to the type that a handler takes: a Body, a pointer to the Go type of the whole body,
+// or any type that the declared content fits; see Set.Takes. Members unknown to the type are left out.
 func As[B any](body Body) (b B, err error) {
 	if whole, ok := body.value.(B); ok {
 		return whole, nil
@@ -257,7 +257,7 @@ func As[B any](body Body) (b B, err error) {
 	return convert[B](body)
 }
 
-// convert makes the body one of another type. It is apart from As, where nothing is allocated.
+// convert decodes the body into another type. It is a separate function so that As does not allocate.
 func convert[B any](body Body) (b B, err error) {
 	if itself, ok := any(body).(B); ok {
 		return itself, nil
@@ -275,10 +275,10 @@ func convert[B any](body Body) (b B, err error) {
 	}
 	text, err := json.Marshal(of)
 	if err == nil {
-		err = json.Unmarshal(text, &b) // other members are for others, such as a service that is posted the body
+		err = json.Unmarshal(text, &b) // members unknown to B are for other readers of the body
 	}
 	if err != nil {
-		return b, ErrType // Takes names the member that does not fit, at the start
+		return b, ErrType // Takes has named the member that does not fit at the start
 	}
 	return b, nil
 }

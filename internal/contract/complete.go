@@ -10,20 +10,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Given is what is known of a message beside its body.
+// Given is what the transport says about a message, beside its body.
 type Given struct {
-	// ID is the event id that the message came with.
+	// ID is the event id in the message's attributes.
 	ID string
-	// Type is the event type of a body that does not say its own.
+	// Type is the event type for a body that has none.
 	Type          string
 	CorrelationID string
-	// At is the time of a body that does not say its own.
+	// At is the time for a body that has none.
 	At time.Time
 }
 
-// Complete returns a body of the format with what it may lack made up: the id, a hash of the body, the event
-// type and the time. A body without the format's content is a raw object (requirements: billing queues,
-// section 12), whose members become the content. The error is ErrMalformed or ErrFormat.
+// Complete returns a body of the format with missing members filled in: the event type, the time, and the id,
+// which may become a hash of the body. A body without the format's content is a raw object (requirements:
+// billing queues, section 12); its members become the content. The error is ErrMalformed or ErrFormat.
 func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) {
 	f := s.format(format)
 	switch {
@@ -51,7 +51,7 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	lacks := raw
 	fill := func(name, with string) {
 		if has := head[name]; with != "" && (len(has) == 0 || string(has) == `""`) {
-			// what is no UTF-8 becomes so, and is refused for its shape
+			// invalid UTF-8 is replaced here, and its shape is refused later
 			head[name], _ = jsontext.AppendQuote(nil, with)
 			lacks = true
 		}
@@ -76,7 +76,7 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	return whole, nil
 }
 
-// sort moves the members of a raw object into the content, but for those of the head.
+// sort moves the members of a raw object into the content, except those of the head.
 func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	versions, _ := k.declared.Find(cmp.Or(text(head[k.Type]), eventType))
 	content := map[string]jsontext.Value{}
@@ -89,7 +89,7 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 		delete(head, name)
 	}
 	if len(content) == 0 {
-		return ErrMalformed // an object that says nothing is not a message
+		return ErrMalformed // an empty object is not a message
 	}
 	whole, err := json.Marshal(content)
 	if err != nil {

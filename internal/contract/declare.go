@@ -12,7 +12,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// Declaration is what the content of one version of an event type may hold.
+// Declaration lists the members that the content may have in one version of an event type.
 type Declaration struct {
 	Format string
 	// Type is an event type, or a pattern of package routing; the narrowest wins.
@@ -24,10 +24,10 @@ type Declaration struct {
 // Member is one member of a declaration: a shape of package pii, a list, or an object.
 type Member struct {
 	Name string
-	// Shape names a pii.Rule, with bounds as in "integer 0..100"; of a list, how many elements: "0..100".
+	// Shape names a pii.Rule, with bounds as in "integer 0..100". For a list it bounds the length: "0..100".
 	Shape    string
 	Required bool
-	// List are the members of a list's elements, and Object those of an object, which have shapes alone.
+	// List has the members of each list element. Object has an object's members, which must be scalars.
 	List, Object []Member
 }
 
@@ -35,7 +35,7 @@ var declarable = strings.Fields("amount boolean code currency id integer quantit
 
 const maxListed = 5000
 
-// structOf makes the Go type of declared members. Required numbers and booleans are pointers: 0 is not none.
+// structOf makes the Go type of declared members. Required numbers and booleans are pointers: nil is absent.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error
@@ -82,7 +82,7 @@ func structOf(members []Member) (reflect.Type, error) {
 	return reflect.StructOf(fields), nil
 }
 
-// typed is the Go type of a member, with its tags but for that of its presence.
+// typed returns a member's Go type and its validation tags, without the tag for presence.
 func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) {
 	name, bounds, bounded := strings.Cut(m.Shape, " ")
 	switch {
@@ -137,7 +137,7 @@ func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) 
 	return reflect.TypeFor[string](), name, nil
 }
 
-// withContent is the Go type of a whole body, whose member of that name has the content.
+// withContent returns the Go type of a whole body: head, with this content type for the named member.
 func withContent(head reflect.Type, member string, content reflect.Type) reflect.Type {
 	if member == "" {
 		return head

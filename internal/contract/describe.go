@@ -39,8 +39,8 @@ func (c *Contract) ID() string {
 	return fmt.Sprintf("%s:%s:%d", c.Format, c.Type, c.Version)
 }
 
-// Takes reports whether a handler may take bodies of the event type, or pattern, as b: every declared member
-// for which b has a place fits it. The error names those that do not.
+// Takes reports whether a handler may take bodies of the event type, or pattern, as type b: every declared
+// member that b has a field for must fit it. The error names the members that do not.
 func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	f := s.format(format)
 	if f == nil {
@@ -72,7 +72,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	return errors.Join(mistakes...)
 }
 
-// of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
+// of returns the narrowest contract for an event type or pattern, and narrower ones that overlap it.
 func (k *known) of(eventType string) (found []*Contract) {
 	pattern, err := routing.Parse(eventType)
 	if err != nil {
@@ -80,7 +80,7 @@ func (k *known) of(eventType string) (found []*Contract) {
 	}
 	var whole routing.Pattern
 	for _, c := range k.all {
-		// Words of letters are words of a key, and so are * and # to a wider pattern.
+		// Match takes the pattern's own * and # for words of a key, so a wider pattern matches them.
 		p := routing.Pattern(c.Type)
 		if p.Match(eventType) && (whole == "" || routing.Narrower(p, whole) < 0) {
 			whole = p
@@ -95,7 +95,7 @@ func (k *known) of(eventType string) (found []*Contract) {
 	return found
 }
 
-// Contents are the contracts that an event type, or a pattern, is read by; none for an open format.
+// Contents returns the contracts for an event type or pattern; none if the format declares no content.
 func (s *Set) Contents(format, eventType string) []*Contract {
 	if f := s.format(format); f != nil && f.Content != "" {
 		return f.of(eventType)
@@ -103,7 +103,7 @@ func (s *Set) Contents(format, eventType string) []*Contract {
 	return nil
 }
 
-// Declares reports whether bodies of the event type, which may be a pattern, can be read.
+// Declares reports whether a contract can decode bodies of the event type, which may be a pattern.
 func (s *Set) Declares(format, eventType string) bool {
 	f := s.format(format)
 	return f != nil && len(f.of(eventType)) > 0
@@ -145,7 +145,7 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 	return misfits
 }
 
-// Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
+// Keys reports whether the field can be an ordering key: it is an attribute, or a member of some body.
 func (s *Set) Keys(format, name string) bool {
 	f := s.format(format)
 	return AttributeRules[name] != (pii.Rule{}) ||

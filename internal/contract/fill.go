@@ -10,7 +10,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// Typed is the newest contract that bodies of an event type are read by; nil: nothing declares it.
+// Typed returns the newest contract that decodes bodies of an event type; nil: none is declared.
 func (s *Set) Typed(format, eventType string) (newest *Contract) {
 	f := s.format(format)
 	if f == nil {
@@ -25,7 +25,7 @@ func (s *Set) Typed(format, eventType string) (newest *Contract) {
 	return newest
 }
 
-// Required are the paths of the members that bodies of the event type must have, if their object is there.
+// Required returns the paths that bodies of the event type must have wherever the object around is present.
 func (c *Contract) Required(eventType string) (paths []string) {
 	for _, f := range c.rules.all() {
 		if f.inside == nil && (f.required || f.low == 1) {
@@ -40,7 +40,7 @@ func (c *Contract) Required(eventType string) (paths []string) {
 	return paths
 }
 
-// Slot is the position of a member in the bodies of a contract, to fill them in.
+// Slot is the position of a member in the bodies of a contract, used to set it.
 type Slot struct {
 	Rule pii.Rule
 	at   []int
@@ -54,7 +54,7 @@ func (c *Contract) Slot(path string) (s Slot, ok bool) {
 	return s, s.Rule != (pii.Rule{})
 }
 
-// New is an empty body of an event type, for Set.
+// New returns a body of an event type without content, to be filled by Set.
 func (c *Contract) New(id, eventType, at string) Body {
 	b := Body{c, reflect.New(c.typ).Interface()}
 	b.at(c.format.ID).SetString(id)
@@ -66,13 +66,13 @@ func (c *Contract) New(id, eventType, at string) Body {
 	return b
 }
 
-// Grow gives the slot's list n empty elements.
+// Grow makes the slot's list, with n empty elements.
 func (b Body) Grow(s Slot, n int) {
 	list := reach(b.whole(), s.at[:slices.Index(s.at, element)], 0)
 	list.Set(reflect.MakeSlice(list.Type(), n, n))
 }
 
-// Set sets a member, of the list's element i where it is in one, to a value that keeps the slot's rule.
+// Set sets a member to a value that must keep the slot's rule. Inside a list, i is the element's index.
 func (b Body) Set(s Slot, i int, text string) {
 	switch at := reach(b.whole(), s.at, i); at.Kind() {
 	case reflect.String:
@@ -80,15 +80,15 @@ func (b Body) Set(s Slot, i int, text string) {
 	case reflect.Bool:
 		at.SetBool(text == "true")
 	default:
-		n, _ := strconv.ParseInt(text, 10, 64) // its rule says that it is one
+		n, _ := strconv.ParseInt(text, 10, 64) // the slot's rule allows only integers
 		at.SetInt(n)
 	}
 }
 
-// Touch makes the object that the slot, of no list, is in.
+// Touch creates the object around a slot that is in no list.
 func (b Body) Touch(s Slot) { reach(b.whole(), s.at[:len(s.at)-1], 0) }
 
-// reach is the value at a slot, of a list's element i. Missing objects around it are made.
+// reach returns the value at a slot; inside a list, i is the index. It creates missing objects around it.
 func reach(v reflect.Value, at []int, i int) reflect.Value {
 	for _, n := range at {
 		if v = made(v); n == element {
@@ -110,17 +110,17 @@ func made(v reflect.Value) reflect.Value {
 	return v.Elem()
 }
 
-// Stamp is what is added to a message that a handler made.
+// Stamp has the values that are added to a message that a handler made.
 type Stamp struct {
 	ID, Tenant, RoutingKey string
-	// OrderingKey of the message; empty: none.
+	// OrderingKey is the message's ordering key; empty: none.
 	OrderingKey string
-	// Since is what its age counts from; zero: At.
+	// Since is the time from which the message's age counts; zero: At.
 	Since time.Time
 	At    time.Time
 }
 
-// Compose makes the message of a program's body, with id and time, held to what is declared.
+// Compose makes a message from a program's body: it sets id and time, and validates the result.
 func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 	f := made.contract.format
 	stamped := reflect.New(f.Head)

@@ -7,44 +7,44 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Format is a format of bodies. Members are named by JSON paths; of several the first that is there counts.
+// Format is a format of bodies. JSON paths name the members; of several paths, the first present one counts.
 type Format struct {
 	Name string
-	// Marks are top members, all of which show the format of a message without the attribute.
+	// Marks are top-level members. A message without the contract attribute has this format if it has all.
 	Marks []string
 	Head  reflect.Type
-	// Content is the member that is declared per event type and version; empty: Head says all.
+	// Content is the member whose content is declared per event type and version; empty: Head has all members.
 	Content string
-	// ID is the idempotency key, Time when the body was made; Version is empty where bodies have none.
+	// ID is the idempotency key, Time is when the body was made; an empty Version: bodies have none.
 	ID, Type, Time, Version string
-	// Correlation is the correlation id of a body without one.
+	// Correlation replaces the correlation id of a body without one.
 	Correlation []string
-	// Repeated names the attributes that repeat a member of the body, with the member's paths.
+	// Repeated maps each attribute that repeats a member of the body to the member's paths.
 	Repeated map[string][]string
-	// UIDByCustomer: bodies do not say their uid; it is looked up by the customer.
+	// UIDByCustomer: bodies have no uid; it is looked up by the customer.
 	UIDByCustomer bool
-	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
+	// IdempotencyKey is the id of the message's source; MaxAttempts is the most attempts it may have.
 	IdempotencyKey, MaxAttempts string
-	// Attempts is how often the message was tried, or Attempt which attempt the next one is.
+	// Attempts counts the attempts made so far; Attempt is the number of the next one.
 	Attempts, Attempt string
-	// Hashed are the members at the top that two messages of one id must agree in.
+	// Hashed are the top-level members that must be equal in two messages with one id.
 	Hashed []string
-	// Posted is what another service is sent beside event_id and tenant: names there, and paths here.
+	// Posted lists the members that another service receives, beside event_id and tenant.
 	Posted []Posted
 	// Needs are members that bodies of some event types must have.
 	Needs []Need
 }
 
-// Posted is a member of what another service is sent; without a needed one it cannot be posted.
+// Posted maps the member at Path to a Name in the request. A body without a needed member is not posted.
 type Posted struct {
 	Name, Path string
 	Needed     bool
 }
 
-// Need is a member that bodies of a type must have; Types may end with a dot, for all that begin so.
+// Need is a member that bodies of an event type must have. Types that ends with a dot is a prefix.
 type Need struct{ Types, Path string }
 
-// Formats is the table.
+// Formats are all body formats.
 var Formats = []Format{
 	{
 		Name: PaymentV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[Payment](),
@@ -54,8 +54,8 @@ var Formats = []Format{
 			AttrOrderID: {"data.order.id"}, AttrCustomerID: {"data.order.customerId", "data.subscription.customerId"},
 		},
 		UIDByCustomer: true,
-		// The time is left out: an event without one of its own has that of its receipt, and a
-		// provider's second delivery must not look like another payload.
+		// The time is left out: an event without a time gets the time of its receipt, and a second delivery by the
+		// provider must not look like another payload.
 		Hashed: []string{"eventType", "data"},
 		Posted: []Posted{
 			{"source_event_id", "eventId", true},
@@ -80,12 +80,12 @@ var Formats = []Format{
 			AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
 		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts", Attempts: "attempts",
-		// Other members of an envelope are about its delivery, and may differ in another attempt.
+		// An envelope's other members concern its delivery and may differ between attempts.
 		Hashed: []string{"action", "payload"},
 		Posted: []Posted{
 			{"source_event_id", "id", true},
 			{"action", "action", true},
-			// A correlation id is often the same, and sometimes is not: no guessing.
+			// The correlation id often equals the subscription's id, but not always, so it is no substitute.
 			{"subscription_id", "payload.subscription_id", true},
 			{"correlation_id", "correlation_id", false},
 			{"created_at", "created_at", false},
@@ -114,7 +114,7 @@ var Formats = []Format{
 	},
 }
 
-// EachMember calls f with each member of a JSON object, in place, and reports whether data is one.
+// EachMember calls f with each member of a JSON object, without a copy. It reports whether data is one.
 func EachMember(data []byte, f func(name string, value jsontext.Value)) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {

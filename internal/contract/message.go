@@ -1,6 +1,6 @@
 // Package contract owns the messages: body formats, declarations of their contents, attributes, limits and
-// validation; schemas are generated from them. It does not know how a message is carried, and has no field
-// that could hold personal data.
+// validation. It generates their schemas. It does not transport messages, and has no field that could hold
+// personal data.
 package contract
 
 import (
@@ -48,21 +48,21 @@ const (
 	AttrRelease = "webhook_release"
 )
 
-// The bounds of a message that is kept for later (AttrDeliverAt, or behind an earlier one of its key).
+// The bounds of a message that is kept for later (AttrDeliverAt, or after an earlier one of its key).
 const (
-	// MaxKept is the largest such message: half of what a document holds.
+	// MaxKept is the most bytes of such a message: half the maximum of a document.
 	MaxKept = 512 << 10
-	// MaxAhead is how far ahead a time of delivery may be.
+	// MaxAhead is the longest delay of a delivery.
 	MaxAhead = 30 * 24 * time.Hour
 )
 
-// UIDOfCustomer is the uid_source of a uid that was looked up by the customer.
+// UIDOfCustomer is the value of uid_source for a uid that was looked up by the customer.
 const UIDOfCustomer = "customer"
 
-// DefaultTenant is the tenant of messages that name none.
+// DefaultTenant is the tenant of messages that name no tenant.
 const DefaultTenant = "default"
 
-// CustomerOf names a tenant's customer in one field. Empty: there is none. No part holds a ~.
+// CustomerOf joins tenant and customer id with a ~, which neither contains. Empty: no customer.
 func CustomerOf(tenant, customerID string) string {
 	if customerID == "" {
 		return ""
@@ -70,7 +70,7 @@ func CustomerOf(tenant, customerID string) string {
 	return cmp.Or(tenant, DefaultTenant) + "~" + customerID
 }
 
-// TimeOf is the time of an attribute; zero: it has none.
+// TimeOf parses the time of an attribute; zero: it is empty or not a time.
 func TimeOf(attribute string) (at time.Time) {
 	if attribute != "" {
 		at, _ = time.Parse(time.RFC3339Nano, attribute)
@@ -78,7 +78,7 @@ func TimeOf(attribute string) (at time.Time) {
 	return at
 }
 
-// UnknownOrderingKey is of an event without a known owner, which runs in any order.
+// UnknownOrderingKey marks an event without a known owner; such events have no order.
 const UnknownOrderingKey = "unknown"
 
 // Message is an event in transit: exactly what Pub/Sub carries.
@@ -89,7 +89,7 @@ type Message struct {
 	OrderingKey string `store:"ordering_key,required"`
 }
 
-// Pub/Sub's limits on a message, and the size from which the requirements ask for a warning.
+// Pub/Sub's limits on a message, and the size above which the requirements demand a warning.
 const (
 	WarnDataBytes       = 256 << 10
 	MaxMessageBytes     = 10_000_000
@@ -99,7 +99,7 @@ const (
 	MaxOrderingKeyBytes = 1024
 )
 
-// Size is what Pub/Sub counts of a message.
+// Size returns the message's size in bytes, as Pub/Sub counts it.
 func (m Message) Size() int {
 	size := len(m.Data) + len(m.OrderingKey)
 	for key, value := range m.Attributes {
@@ -111,7 +111,7 @@ func (m Message) Size() int {
 // ErrLimit is wrapped by every error of Message.Check.
 var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 
-// Check names the limit of Pub/Sub that the message exceeds, never a value.
+// Check returns an error that names the Pub/Sub limit that the message exceeds, never a value.
 func (m Message) Check() error {
 	switch size := m.Size(); {
 	case size > MaxMessageBytes:
@@ -136,25 +136,25 @@ func (m Message) Check() error {
 	return nil
 }
 
-// Attributes are the attributes of a message (requirements: PayNow contract, queue design), of which empty
-// ones are not sent. A message may carry others.
+// Attributes are the known attributes of a message (requirements: PayNow contract, queue design). Empty ones
+// are not sent. A message may carry others.
 type Attributes struct {
 	// OrderingKey is the uid, else the customer, else "unknown".
 	OrderingKey string `json:"ordering_key" validate:"required,ordering_key"`
 	EventID     string `json:"event_id" validate:"required,id"`
 	EventType   string `json:"event_type" validate:"required,event_type"`
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
-	// ShopOrderID is the shop's own order that a payment provider's order pays for.
+	// ShopOrderID is the shop's order that the payment provider's order pays for.
 	ShopOrderID string `json:"shop_order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
-	// UIDSource is customer where the uid was looked up, so that the event adds nothing to what is known.
+	// UIDSource is customer if the uid was looked up: the event is then no evidence of who the customer is.
 	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
-	// Points is what the products were worth when the message was published; the worker computes its own.
+	// Points is the products' worth when the message was published; the worker computes it again.
 	Points        string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
 	Contract      string `json:"contract,omitempty" validate:"omitempty,code"`
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
-	// IdempotencyKey names what the message was made from. A queue may know its events by it.
+	// IdempotencyKey is the id of the message's source. A queue may identify its events by it.
 	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
 	Tenant         string `json:"tenant,omitempty" validate:"omitempty,id"`
 	RoutingKey     string `json:"routing_key,omitempty" validate:"omitempty,code"`
@@ -163,15 +163,15 @@ type Attributes struct {
 	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
 	// Received is when the webhook service received the event. It alone sets it.
 	Received string `json:"webhook_received_at,omitempty" validate:"omitempty,timestamp"`
-	// DeliverAt is when the message is to be handled, not before.
+	// DeliverAt is the earliest time at which the message is handled.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
-	// DelayTicket is the rank of a message that was released from a lane, among those of its key.
+	// DelayTicket ranks a message that was released from a lane among the messages of its key.
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
-	// FirstMessageID is on the same messages: the id of the first delivery.
+	// FirstMessageID is the message id of the first delivery; only released messages have it.
 	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
 }
 
-// AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
+// AttributeRules bounds every known attribute. They take the ordering key for an id; see Rules.
 var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
@@ -181,7 +181,7 @@ var uidRules = func() map[string]pii.Rule {
 	return rules
 }()
 
-// Rules bounds the attributes of this message: an ordering key has the form of what it was made of.
+// Rules returns the rules for this message: an ordering key that is the uid must have the shape of a uid.
 func (a *Attributes) Rules() map[string]pii.Rule {
 	if a.UID != "" && a.OrderingKey == a.UID {
 		return uidRules
@@ -204,7 +204,7 @@ func (a *Attributes) named(name string) *string {
 
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
-	values, set := reflect.ValueOf(a).Elem(), make(map[string]string, 14) // seldom more
+	values, set := reflect.ValueOf(a).Elem(), make(map[string]string, 14) // rarely more
 	for i := range attributeRules {
 		if value := values.Field(i).String(); value != "" {
 			set[attributeRules[i].name] = value
@@ -213,7 +213,7 @@ func (a *Attributes) Map() map[string]string {
 	return set
 }
 
-// AttributesOf reads the attributes of a message, passing over those it does not know.
+// AttributesOf reads the known attributes of a message and ignores others.
 func AttributesOf(message map[string]string) *Attributes {
 	a := &Attributes{}
 	for i := range attributeRules {
@@ -229,8 +229,8 @@ func (a *Attributes) Validate() error {
 
 var attributeRules = compile(reflect.TypeFor[Attributes](), "", nil)
 
-// Order sets the ordering key, and returns the broker's. A key that is spelled "unknown" counts as none: its
-// messages would otherwise queue behind those without a key.
+// Order sets the ordering key, and returns the key for the broker. The key "unknown" counts as no key, so the
+// broker does not order such messages.
 func (a *Attributes) Order(key string) (brokerKey string) {
 	if key == UnknownOrderingKey {
 		key = ""
@@ -239,7 +239,7 @@ func (a *Attributes) Order(key string) (brokerKey string) {
 	return key
 }
 
-// agree: event id and type always agree with the body, the rest where both say it.
+// agree checks that event id and type equal the body's, and others where both have a value.
 func (a *Attributes) agree(body *Attributes) error {
 	if err := a.Validate(); err != nil {
 		return err
@@ -257,28 +257,28 @@ func (a *Attributes) agree(body *Attributes) error {
 
 // Publisher puts a message on a topic.
 type Publisher interface {
-	// Publish returns the message's id once the broker has confirmed it. After an error that wraps ErrLimit it
-	// is not there; after any other it may be, and its ordering key is usable.
+	// Publish returns the message's id once the broker has confirmed it. After an error that wraps ErrLimit the
+	// message is not published; after any other it may be. Its ordering key stays usable.
 	Publish(ctx context.Context, topic string, m Message) (messageID string, err error)
 }
 
 // The reasons why a publish was not confirmed: senders get one answer for all, operators the code.
 var (
-	// ErrTopicMissing: the project has no such topic. It has to be provisioned.
+	// ErrTopicMissing: the project has no such topic; it must be provisioned.
 	ErrTopicMissing = errors.New("contract: no such topic")
-	// ErrPublishDenied: the service may not publish there, or its identity is not known.
+	// ErrPublishDenied: the service may not publish to the topic, or has no known identity.
 	ErrPublishDenied = errors.New("contract: not allowed to publish")
-	// ErrBrokerDown: the broker does not answer, or says that it cannot.
+	// ErrBrokerDown: the broker does not answer, or answers that it is unavailable.
 	ErrBrokerDown = errors.New("contract: the broker is not available")
 	// ErrBrokerQuota: the project has used up its quota for now.
 	ErrBrokerQuota = errors.New("contract: the project's quota is used up")
-	// ErrPublisherFull: too many messages waited for their confirmation.
+	// ErrPublisherFull: too many messages are waiting for their confirmation.
 	ErrPublisherFull = errors.New("contract: too much waits for confirmation")
 	// ErrKeyHeldUp: an earlier message of the ordering key failed; its own error says why.
 	ErrKeyHeldUp = errors.New("contract: an earlier message of the ordering key failed")
 )
 
-// PublishCause is the code of a publisher's error: one of a closed set, and never empty.
+// PublishCause returns the code of a publisher's error: one of a closed set, never empty.
 func PublishCause(err error) string {
 	for _, known := range [...]struct {
 		err  error

@@ -31,7 +31,7 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
 func (s *Set) Schemas() (map[string][]byte, error) {
-	// A message may carry more attributes, such as a trace context.
+	// A message may have other attributes, such as a trace context.
 	all := map[string]object{
 		PaymentV1 +
 			" attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true),
@@ -77,7 +77,7 @@ func (s *Set) Schema(c *Contract) ([]byte, error) {
 	return document(c.ID(), of)
 }
 
-// typeSchema is the schema of the event type of a contract's bodies; nil: any type.
+// typeSchema returns the schema of the event type in the contract's bodies; nil: any type.
 func (c *Contract) typeSchema() object {
 	switch p := routing.Pattern(c.Type); {
 	case p.Exact():
@@ -107,7 +107,7 @@ func (k *known) schema() object {
 	return append(k.whole.rules.schema(map[string]any{k.Content: true}, false), member{"anyOf", kinds})
 }
 
-// relations are what a type must have; that an amount has its currency's digits no schema can say.
+// relations has the needs of each type. JSON Schema cannot bind an amount's digits to its currency.
 func (k *known) relations() object {
 	has := func(name string, inside object) object {
 		return object{{"properties", object{{name, inside}}}, {"required", []string{name}}}
@@ -137,7 +137,7 @@ func expression(p routing.Pattern) string {
 		`.*`).Replace(string(p)) + "$"
 }
 
-// schema: members in instead have the schema there; others: the object may have more members.
+// schema takes the schemas of members in instead from there. others: the object may have more members.
 func (r rules) schema(instead map[string]any, others bool) object {
 	required, currency := []string{}, ""
 	properties, needs := object{}, object{}
@@ -195,7 +195,7 @@ func (f *rule) schema() object {
 	}
 	text := object{{"type", "string"}}
 	for _, word := range f.words {
-		if word != "id" || len(f.words) == 1 { // the narrower of two
+		if word != "id" || len(f.words) == 1 { // id is the wider of two shapes
 			text = append(text, member{"pattern", shapes[word].pattern})
 		}
 	}

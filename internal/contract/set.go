@@ -17,43 +17,43 @@ import (
 	"billhook/internal/pii"
 )
 
-// ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or of another shape.
+// ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or its shape is wrong.
 var ErrMalformed = errors.New("contract: not a body of the contract")
 
-// ErrFormat: not a body of the requested format.
+// ErrFormat: the data is not a body of the requested format.
 var ErrFormat = errors.New("contract: a body of another format")
 
-// Undeclared is the rule of an event type, or version, that nothing declares.
+// Undeclared is the rule that an undeclared event type or version breaks.
 const Undeclared = "undeclared"
 
-// Set is every format with what is declared for it. It is safe for concurrent use.
+// Set has every format with its declarations. It is safe for concurrent use.
 type Set struct {
 	formats []*known
 }
 
 type known struct {
 	*Format
-	// whole has the members that every body of the format has, for undeclared bodies.
+	// whole has the members that all bodies of the format share; it is used for undeclared bodies.
 	whole    *Contract
 	all      []*Contract
 	declared routing.Table[map[int64]*Contract]
 }
 
-// Contract is a Go type for the bodies of one format, event type and version, and what follows from it.
+// Contract has the Go type for bodies of one format, event type and version, and all that is derived from it.
 type Contract struct {
-	// Declaration has no members where the format has no declared contents; the event type is # then.
+	// Declaration has no members, and # as its type, if the format declares no contents.
 	Declaration
 
 	format     *Format
 	typ        reflect.Type
 	rules      rules
 	projection *pii.Projection
-	// members are all that a body may have, by their paths; keys are the paths of what may be an ordering key.
+	// members has all possible members by path; keys has the paths of possible ordering keys by name.
 	members map[string]*rule
 	keys    map[string]string
 }
 
-// NewSet compiles the formats and what is declared for them. The error joins all mistakes.
+// NewSet compiles the formats and their declarations. The error joins all mistakes.
 func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 	s := &Set{}
 	for i := range formats {
@@ -122,13 +122,13 @@ func (s *Set) format(name string) *known {
 // Known reports whether bodies of the format can be read.
 func (s *Set) Known(format string) bool { return s.format(format) != nil }
 
-// NamesKeys reports whether bodies of the format can name an idempotency key beside their id.
+// NamesKeys reports whether bodies of the format can have an idempotency key beside their id.
 func (s *Set) NamesKeys(format string) bool {
 	f := s.format(format)
 	return f != nil && f.IdempotencyKey != ""
 }
 
-// Names are those of the formats.
+// Names returns the names of the formats.
 func (s *Set) Names() (names []string) {
 	for _, f := range s.formats {
 		names = append(names, f.Name)
@@ -136,8 +136,8 @@ func (s *Set) Names() (names []string) {
 	return names
 }
 
-// newContract: a type that leaves its content open has no projection. For ordering keys the content's texts
-// go first.
+// newContract compiles a type. A type that leaves its content open has no projection. Ordering keys are taken
+// from the content's members before those of the head.
 func newContract(d Declaration, format *Format, t reflect.Type) *Contract {
 	c := &Contract{Declaration: d, format: format, typ: t, rules: compile(t, "", nil)}
 	c.members, c.keys = map[string]*rule{}, map[string]string{}
@@ -161,11 +161,11 @@ func (c *Contract) typeAt(path string) reflect.Type {
 	return deref(c.typ.FieldByIndex(c.members[path].at).Type)
 }
 
-// Projection is the allow-list of the contract's bodies.
+// Projection returns the allow-list for the contract's bodies.
 func (c *Contract) Projection() *pii.Projection { return c.projection }
 
-// Decode reads a body of the contract: its shape, not its rules. The error is ErrMalformed and repeats
-// nothing of the data.
+// Decode decodes a body of the contract and checks its shape, but not its rules. The error is ErrMalformed,
+// without any of the data.
 func (c *Contract) Decode(data []byte) (Body, error) {
 	value := reflect.New(c.typ).Interface()
 	if err := json.Unmarshal(data, value, strict); err != nil {
@@ -174,10 +174,10 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 	return Body{c, value}, nil
 }
 
-// strict refuses members that the contract does not name, so that no consumer sees more.
+// strict refuses members that the contract does not name, so that consumers never see them.
 var strict = json.RejectUnknownMembers(true)
 
-// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: none.
+// Detect finds the format's name by the contract attribute or else by the body's marks; empty: unknown.
 func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	if name, ok := attributes[AttrContract]; ok {
 		if s.Known(name) {
@@ -197,8 +197,8 @@ func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	return ""
 }
 
-// Find is the contract of a body of the format, by the event type and version that it says. Where nothing
-// declares them, the error is an *Invalid, with the contract that every body of the format has; others are
+// Find returns the contract for a body of the format, by its event type and version. If they are undeclared,
+// the error is an *Invalid, and the contract is the one of all bodies of the format. Other errors are
 // ErrMalformed and ErrFormat.
 func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	f := s.format(format)
@@ -237,7 +237,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	return versions[version], nil
 }
 
-// Decode reads a body by what is declared of it: its shape, not its rules. The error is as Find's.
+// Decode finds a body's contract and decodes the body with it. It returns the same errors as Find.
 func (s *Set) Decode(format string, data []byte) (Body, error) {
 	c, err := s.Find(format, data)
 	if err == nil {
@@ -245,14 +245,14 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 	}
 	EachMember(data, func(name string, _ jsontext.Value) {
 		if c != nil && c.members[name] == nil {
-			err = ErrMalformed // it is no body of the format at all
+			err = ErrMalformed // it is not a body of the format
 		}
 	})
 	return Body{}, err
 }
 
-// Receive reads a message of a queue of the format, and returns its attributes with it, made up where a raw
-// message lacks them. The error is as Decode's.
+// Receive decodes a message of a queue with this format. It returns the attributes, and completes them for a
+// raw message. It returns the same errors as Decode.
 func (s *Set) Receive(
 	format string, orderingKey []string, m Message, publishedAt time.Time,
 ) (Body, map[string]string, error) {
@@ -283,7 +283,7 @@ func (s *Set) Receive(
 	return body, m.Attributes, err
 }
 
-// Held is a body that a program made, held to what is declared of it.
+// Held decodes and validates a body that a program made, by its declaration.
 func (s *Set) Held(made Body) (Body, error) {
 	data, err := made.Append(nil)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 )
 
 type shape struct {
-	// rule is package pii's, so that a shape is declared once.
+	// rule comes from package pii, so that a shape is declared once.
 	rule pii.Rule
-	// valid is the check; nil: the validator's own, or that of an amount with its currency, isAmount.
+	// valid checks a value; nil: the validator does, or isAmount, which also needs the currency.
 	valid func(string) bool
-	// pattern is the shape for readers in other languages.
+	// pattern is the shape as a regular expression, for the JSON Schemas.
 	pattern string
 }
 
@@ -35,7 +35,7 @@ var shapes = map[string]shape{
 		pii.Time, pii.Time.Valid,
 		`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`,
 	},
-	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
+	// This rule is for an ordering key that is not the uid; see Attributes.Rules.
 	"ordering_key": {
 		pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) },
 		`^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`,
@@ -49,26 +49,26 @@ func isCurrency(code string) bool {
 	return ok
 }
 
-// rules are what projection and schema are made from; go-playground/validator holds values to the tags.
+// rules are the source of projections and schemas; go-playground/validator checks values against the tags.
 type rules []rule
 
 type rule struct {
-	// path is the name from the top, such as data.items[].price, and at its fields; element is any of a list.
+	// path is the full name, such as data.items[].price; at has its field indexes, and element for a list.
 	name, path string
 	at         []int
-	// kind is a value's, or an element's where the field is a list.
+	// kind is the kind of the value; for a list, of its elements.
 	kind reflect.Kind
 	list bool
-	// required: it must not be empty. Otherwise an empty text is not looked at.
+	// required: it must not be empty. Otherwise an empty text is not checked.
 	required bool
-	// omitted: JSON leaves out an empty value. optional: so may a provider's bad value be.
+	// omitted: JSON leaves out an empty value. optional: a provider's bad value may be left out, too.
 	omitted, optional bool
 	words             []string
-	// bounded: from low to high, which is also the most bytes of a text or elements of a list, if not 0.
+	// bounded: a number is from low to high. For a text or a list, high is its maximum length, if not 0.
 	bounded   bool
 	low, high int64
 	oneOf     []string
-	// priced: it is an amount in the currency beside it.
+	// priced: it is an amount, in the currency of the same object.
 	priced bool
 	shape  pii.Rule
 	inside rules
@@ -125,7 +125,7 @@ func compile(t reflect.Type, prefix string, in []int) rules {
 	return r
 }
 
-// all are the rules, each with those inside of it behind it.
+// all returns the rules, each followed by the rules inside it.
 func (r rules) all() (all []*rule) {
 	for i := range r {
 		all = append(append(all, &r[i]), r[i].inside.all()...)
@@ -173,7 +173,7 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// each calls do with the value at a place, if it is there; in a list with that of each element.
+// each calls do with the value at a position, if there is one; inside a list, once per element.
 func each(v reflect.Value, at []int, do func(reflect.Value)) {
 	for n, i := range at {
 		switch v = reflect.Indirect(v); {
@@ -190,12 +190,12 @@ func each(v reflect.Value, at []int, do func(reflect.Value)) {
 	do(v)
 }
 
-// Invalid says which rules of the contract a message breaks, by paths and rules alone.
+// Invalid lists the contract's rules that a message breaks, by path and rule, without values.
 type Invalid struct{ Violations []pii.Violation }
 
 func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
 
-// Broken is an Invalid of one violation.
+// Broken returns an Invalid with one violation.
 func Broken(path, rule string) error { return invalid(pii.Violation{Path: path, Rule: rule}) }
 
 func invalid(violations ...pii.Violation) error {
@@ -207,7 +207,7 @@ func invalid(violations ...pii.Violation) error {
 
 const maxViolations = 20
 
-// validation says of each value which tags it does not keep. Its names are JSON's.
+// validation checks values against their tags. It names members as JSON does.
 var validation = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(jsonName)
@@ -226,7 +226,7 @@ var validation = func() *validator.Validate {
 	})
 	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
-			// found without the tags' paths, which cost more than the check
+			// the validator's own lookup by path costs more than the check
 			order := field.Top().Interface().(*Payment).Data.Order
 			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
@@ -236,7 +236,7 @@ var validation = func() *validator.Validate {
 	return v
 }()
 
-// isAmount: 0 to money.Max, with exactly the digits of the currency. A wrong one is itself the violation.
+// isAmount: 0 to money.Max, with the currency's digits. Beside a bad currency, only that is reported.
 func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
 		return bare && pii.Amount.Valid(text)
@@ -266,9 +266,9 @@ func check(value any, prefix string) (violations []pii.Violation) {
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Relax clears what is bad and optional in a provider's body, and returns dropped with it added. Nothing that
-// is cleared changes what the event does to money: amounts go with their currency, the prices of an order
-// with its total, and the amount of a refund stays, since without one all is refunded.
+// Relax clears bad optional members of a provider's body, and returns dropped with them added. This never
+// changes the event's effect on money: a currency is cleared with its amounts, an order's total with its
+// prices, and a refund's amount is kept, since a refund without an amount is a full one.
 func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	for _, v := range slices.Clone(dropped) {
 		b.clearWith(v.Path, &dropped)
@@ -288,7 +288,7 @@ func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	return dropped
 }
 
-// clearWith clears the amounts that have no meaning without the currency, or the total, at a path.
+// clearWith clears the amounts that mean nothing without the cleared currency or total at a path.
 func (b Body) clearWith(path string, dropped *pii.Dropped) {
 	from, in := b.contract.members[path], path[:strings.LastIndexByte(path, '.')+1]
 	for _, other := range b.contract.rules.all() {
@@ -302,8 +302,8 @@ func (b Body) clearWith(path string, dropped *pii.Dropped) {
 	}
 }
 
-// clear clears an optional value at a path, of a list in each element, and reports whether there was one. The
-// currency of an amount that stays is kept.
+// clear clears an optional value at a path, in each element of a list, and reports whether there was one. It
+// keeps the currency of a refund's amount.
 func (b Body) clear(path, rule string, dropped *pii.Dropped) (cleared bool) {
 	f := b.contract.members[path]
 	if f == nil || !f.optional || f.inside != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Detect names the first kind of personal data that a value of a rule's shape holds: email, ip, iban, card or
-// phone. Of text it finds more than of an id, which may be an order's number.
+// Detect returns the first kind of personal data in a value of the rule's shape: email, ip, iban, card or
+// phone. It is less strict with ids, which may be order numbers, than with text.
 func Detect(rule Rule, value string) (found string, ok bool) {
 	found = detect(rule, []byte(value))
 	return found, found != ""
@@ -19,7 +19,7 @@ func Detect(rule Rule, value string) (found string, ok bool) {
 func detect(r Rule, value []byte) string {
 	switch r.name {
 	case "id", "uid", "code":
-	default: // no room for anything personal
+	default: // other shapes cannot hold personal data
 		return ""
 	}
 	digits, colons, dots, at, text := 0, 0, 0, false, false
@@ -50,11 +50,11 @@ func detect(r Rule, value []byte) string {
 	return detectNumber(value, text)
 }
 
-// leastDigits are the check digits of an IBAN, which may have letters in all other places.
+// leastDigits is the number of an IBAN's check digits: all its other characters may be letters.
 const leastDigits = 2
 
-// digitsAlone looks at an id of digits: a serial number, or a card's. 17 to 20 are as long as flakes, of
-// which one in ten passes a card's check: they are looked at in a uid alone.
+// digitsAlone checks an id of digits, which may be a serial number or a card's. Snowflake ids have 17 to 20
+// digits, and one in ten passes a card's check, so only a uid is checked at that length.
 func digitsAlone(r Rule, value []byte) string {
 	longest := 16
 	if r == UID {
@@ -64,7 +64,7 @@ func digitsAlone(r Rule, value []byte) string {
 	case isCardOf(13, longest, value):
 		return "card"
 	case r == UID && n >= 12 && n <= 15 && value[0] == '0' && value[1] == '0' && value[2] != '0':
-		return "phone" // no country's code begins with 0: more zeros are a serial number's
+		return "phone" // no country code begins with 0: with three zeros it is a serial number
 	}
 	return ""
 }
@@ -73,7 +73,7 @@ func isCardOf(shortest, longest int, value []byte) bool {
 	return len(value) >= shortest && spelled(value, longest, digit, digit) && isCard(value)
 }
 
-// isAccount: account numbers of Facebook are as long as those of cards; no other provider's are.
+// isAccount: only Facebook's account numbers, among the identity providers', are as long as a card's.
 func isAccount(value []byte) bool {
 	account, ok := bytes.CutPrefix(value, []byte("facebook|"))
 	return ok && spelled(account, 17, digit, digit)
@@ -90,7 +90,7 @@ func hasEmail(value []byte) bool {
 		for end < len(value) && (class[value[end]]&(letter|digit|mark) != 0 || value[end] >= 0x80) {
 			end++
 		}
-		domain := bytes.TrimRight(value[i+1:end], "._-") // a sentence may end here
+		domain := bytes.TrimRight(value[i+1:end], "._-") // the dot may end a sentence
 		if dot := bytes.LastIndexByte(domain, '.'); dot > 0 && len(domain)-dot > 2 {
 			return true
 		}
@@ -98,16 +98,16 @@ func hasEmail(value []byte) bool {
 	return false
 }
 
-// detectNumber looks at words that are digits, behind letters or nothing: an IBAN, a card's number or a
-// phone's begins so. Other mixtures are random ids.
+// detectNumber checks words that are digits, or letters and then digits, because IBANs, card numbers and
+// phone numbers begin so. It takes other mixtures for random ids.
 func detectNumber(value []byte, text bool) string {
-	phoneFrom := 0 // the digits before this belong to a number that was no phone's
+	phoneFrom := 0 // the digits before this belong to a number that was no phone number
 	for start := 0; start < len(value); {
 		if !isAlphanumeric(value[start]) {
 			start++
 			continue
 		}
-		// The groups of a UUID look like anything: only the text around it is checked.
+		// A UUID's groups can look like any number, so only the text around it is checked.
 		if isUUID(value[start:]) {
 			start += uuidLength
 			continue
@@ -153,7 +153,7 @@ func isHex(c byte) bool {
 	return class[c] == digit || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')
 }
 
-// hasIPv4: leading zeros, or a fifth number, make it a date or a version.
+// hasIPv4: four numbers with leading zeros, or with a fifth number, are a date or a version.
 func hasIPv4(value []byte) bool {
 	for run := range strings.FieldsFuncSeq(string(value), func(r rune) bool {
 		return r != '.' && (r < '0' || r > '9')
@@ -167,7 +167,7 @@ func hasIPv4(value []byte) bool {
 	return false
 }
 
-// hasIPv6: an address may follow nothing, a mark, a label and a colon, or letters that are not part of it.
+// hasIPv6: an address may begin the value, or follow a mark, a label and a colon, or other letters.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
 		if !isHex(value[start]) && value[start] != ':' {
@@ -193,13 +193,13 @@ const longestIPv6 = 39
 
 func endsInIPv6(value []byte, start, end int) bool {
 	if value[end-1] == ':' && value[end-2] != ':' {
-		end-- // a sentence goes on
+		end-- // the colon belongs to the sentence
 	}
-	word := start // where the letters and digits begin that the run begins with
+	word := start // the start of the letters and digits around the run's start
 	for word > 0 && isAlphanumeric(value[word-1]) {
 		word--
 	}
-	group := start // where the first group ends, with what may be glued to it
+	group := start // the end of the first group, which may have other letters in front
 	for value[group] != ':' {
 		group++
 	}
@@ -207,15 +207,15 @@ func endsInIPv6(value []byte, start, end int) bool {
 		colons, full, ok := isIPv6(value[i:end])
 		switch {
 		case !ok:
-		case i == word: // nothing, or a mark, before it
+		case i == word: // it begins the value or follows a mark
 			return true
 		case value[i-1] == ':':
-			// Short forms such as ::b are what a label with two colons looks like too.
+			// A label with two colons looks like a short form such as ::b.
 			if colons >= 3 || isGiven(value[i:end]) {
 				return true
 			}
 		case i < group && (i == start || group-start > 4) && spelled(value[word:i], len(value), letter, letter):
-			// So are longer ones, behind a label that ends in one of a to f.
+			// After a label that ends in a to f, longer forms are ambiguous, too.
 			if full || isGiven(value[i:end]) {
 				return true
 			}
@@ -224,7 +224,7 @@ func endsInIPv6(value []byte, start, end int) bool {
 	return false
 }
 
-// isIPv6: eight groups of two digits are an EUI-64, as are other lists of bytes.
+// isIPv6: eight groups of two digits are not an address but an EUI-64 or another list of bytes.
 func isIPv6(address []byte) (colons int, full, ok bool) {
 	text := string(address)
 	if _, err := netip.ParseAddr(text); err != nil || text == "::" {
@@ -235,11 +235,11 @@ func isIPv6(address []byte) (colons int, full, ok bool) {
 	return strings.Count(text, ":"), full, !full || (full && !pairs)
 }
 
-// isGiven: the first group is whole, and of a range that people have: 2000::/3, fc00::/7, fe80::/10.
+// isGiven: the first group has four digits, in a range that is assigned: 2000::/3, fc00::/7, fe80::/10.
 func isGiven(address []byte) bool {
 	if len(address) < 5 || address[4] != ':' {
 		return false
 	}
-	first, second := address[0]|0x20, address[1]|0x20 // digits stay as they are
+	first, second := address[0]|0x20, address[1]|0x20 // lower case; digits do not change
 	return first == '2' || first == '3' || (first == 'f' && (second == 'c' || second == 'd' || second == 'e'))
 }

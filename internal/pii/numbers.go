@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// People put these between groups of digits, phoneGaps also between those of a phone's number.
+// People write these between groups of digits; in a phone number only phoneGaps.
 const (
 	gaps      = phoneGaps + ":|"
 	phoneGaps = " -._/()"
@@ -15,7 +15,7 @@ const (
 
 func isGap(c byte, gaps string) bool { return strings.IndexByte(gaps, c) >= 0 }
 
-// A network is a range of first four digits, and how many digits its cards have, a bit each.
+// A network is a range of the first four digits; lengths has one bit for each length of its cards.
 type network struct{ from, to, lengths int }
 
 const (
@@ -27,8 +27,8 @@ const (
 	of19 = 1 << 19
 )
 
-// networks are those of ISO/IEC 7812 that have cards, but for the rare ones of 17 and 18 digits: so many ids
-// have as many.
+// networks are the ISO/IEC 7812 ranges that have cards, without the rare cards of 17 and 18 digits, because
+// many ids have that length.
 var networks = [...]network{
 	{4000, 4999, of13 | of16 | of19}, // Visa, Elo, Dankort
 	{5100, 5599, of16},
@@ -84,7 +84,7 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// layouts are the groups that cards have: any grouping would take one dated id in ten for a card.
+// layouts are the groups on cards: if any grouping counted, one dated id in ten would be a card.
 var layouts = [...][]int{
 	{4, 4, 4, 4},
 	{4, 4, 4, 4, 1},
@@ -121,7 +121,7 @@ func isLaidOut(sizes []int) bool {
 	return slices.ContainsFunc(layouts[:], func(layout []int) bool { return slices.Equal(layout, sizes) })
 }
 
-// ibans is SWIFT's registry (ISO 13616): digits (n), letters (a) or either (c) behind the check digits.
+// ibans is SWIFT's registry (ISO 13616): digits (n), letters (a) or either (c) after the check digits.
 const ibans = `AD8n12c AE19n AL8n16c AT16n AZ4a20c BA16n BE12n BG4a6n8c BH4a14c BI23n BR23n1a1c BY4c4n16c
 		CH5n12c CR18n CY8n16c CZ20n DE18n DJ23n DK14n DO4c20n EE16n EG25n ES20n FI14n FK2a12n FO14n FR10n11c2n
 		GB4a14n GE2a16n GI4a15c GL14n GR7n16c GT24c HN4a20n HR17n HU24n IE4a14n IL19n IQ4a15n IS22n IT1a10n12c
@@ -145,8 +145,8 @@ var ibanFormats = func() (formats [26 * 26][]byte) {
 	return formats
 }()
 
-// isIBAN reports whether an IBAN begins at i: its country's format, and the right remainder of 97. Of letters
-// in both cases a third must be digits, since random ids are made of such letters.
+// isIBAN reports whether an IBAN begins at i: it has its country's format and remainder 1 modulo 97. If it
+// mixes upper and lower case, like random ids, a third of it must be digits.
 func isIBAN(value []byte, i int) bool {
 	format := ibanFormats[int(value[i]&0x1f-1)*26+int(value[i+1]&0x1f-1)]
 	var iban [34]byte
@@ -193,19 +193,19 @@ func mod97(iban []byte) int {
 	return sum
 }
 
-// number is what may be a card's or a phone's: groups of digits with one to three gaps between them.
+// number may be a card or phone number: groups of digits with one to three gap characters between them.
 type number struct {
 	digits [19]byte
-	// n counts them, also those that found no place.
+	// n counts all digits, also those beyond the array.
 	n        int
 	sizes    [6]int
 	groups   int
 	from, to int
-	// dotted: nothing but single dots parts the groups.
+	// dotted: single dots separate all groups.
 	dotted bool
 }
 
-// readNumber reads groups, most of them, and takes a phone's extension for an end where there may be one.
+// readNumber reads at most that many groups. If extended, a phone number may end before an extension.
 func readNumber(value []byte, i, most int, gaps string, extended bool) (n number) {
 	n.from, n.dotted = i, true
 	for {
@@ -217,7 +217,7 @@ func readNumber(value []byte, i, most int, gaps string, extended bool) (n number
 			n.n++
 			i++
 		}
-		// The x of 555-123-4567x12 is an extension's.
+		// The x of 555-123-4567x12 begins an extension.
 		if i < len(value) && class[value[i]] == letter && (!extended || value[i]|0x20 != 'x') {
 			n.n = from
 			return n
@@ -237,12 +237,12 @@ func readNumber(value []byte, i, most int, gaps string, extended bool) (n number
 	}
 }
 
-// Words before a phone's number; the last four in text alone, where they are no prefixes of ids.
+// Words before a phone number; the last four count only in text, because in ids they are prefixes.
 var phoneWords = [...]string{
 	"tel", "phone", "telephone", "mobile", "msisdn", "whatsapp", "gsm", "fax", "cell", "mob", "call", "sms",
 }
 
-// named reports whether the word before the number, or glued to it, says what it is.
+// named reports whether the word before the number, with or without a gap, is one of phoneWords.
 func (n *number) named(value []byte, text bool) bool {
 	end := n.from
 	for end > 0 && n.from-end < 3 && !isAlphanumeric(value[end-1]) {
@@ -262,7 +262,7 @@ func (n *number) named(value []byte, text bool) bool {
 		})
 }
 
-// isDated: it begins with a year or a day, as ids and times do.
+// isDated: the number begins with a year or a date, as ids and times do.
 func (n *number) isDated() bool {
 	year := func(i int) bool {
 		return (n.digits[i] == '1' && n.digits[i+1] == '9') || (n.digits[i] == '2' && n.digits[i+1] == '0')
@@ -276,8 +276,8 @@ func (n *number) isDated() bool {
 	return false
 }
 
-// isPhone reports whether the number is a phone's; word is where its word begins. Order ids are digits and
-// dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text has more.
+// isPhone reports whether it is a phone number; word is where its word begins. Order ids have digits and
+// dashes, so in an id it needs a phone word, a +, 00 in front, or dotted groups; text allows more forms.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > 17 {
 		return false
@@ -287,7 +287,7 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 		before--
 	}
 	digits := n.digits[:n.n]
-	// no country's code begins with 0
+	// no country code begins with 0
 	zeros := n.n >= 10 && digits[0] == '0' && digits[1] == '0' && digits[2] != '0'
 	dated := n.isDated()
 	switch {
@@ -296,13 +296,13 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 	case !dated && (text || n.n >= 9) && n.named(value, text):
 		return true
 	case word < n.from || (word > 1 && class[value[word-1]] == mark):
-		return false // the tail of a name
+		return false // the end of a name
 	case !text && n.groups == 1:
 		return zeros && n.n >= 12 && n.n <= 15
 	case !text:
 		return n.dotted && !dated && n.isNational()
 	case zeros:
-		// Two that stand alone before one group are the seconds of a time and its fraction.
+		// 00 as a group before only one other is the seconds of a time before their fraction.
 		return n.sizes[0] > 2 || n.groups > 2
 	case n.sizes[0] == 3 && digits[0] == '0' && digits[1] == '1' && digits[2] == '1':
 		return n.n >= 10

@@ -17,18 +17,18 @@ type Projection struct {
 }
 
 type node struct {
-	// children are an object's members by their names, or an array's element as []. A value has none.
+	// children has an object's members by name, or an array's element as []; a scalar has none.
 	children map[string]*node
 	rule     Rule
-	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
+	// optional: Minimize leaves out a value that breaks the rule or has another JSON type.
 	optional bool
-	// number names the path among the values that Minimize gives.
+	// number identifies the path in the values of Minimize.
 	number int
 }
 
-// NewProjection makes a projection of paths such as body.lines[].product_id. Minimize leaves out what is bad
-// at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
-// mistake of the program.
+// NewProjection makes a projection of paths such as body.lines[].product_id. Minimize leaves out bad values
+// at optional paths, and bad objects whose members are all optional. It panics on a bad path, which is a
+// programming error.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{
 		root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{},
@@ -48,11 +48,11 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 		at.optional = true
 	}
 	p.root.settle()
-	p.root.optional = false // the document itself
+	p.root.optional = false // the document itself is required
 	return p
 }
 
-// Number names a path, or an array's elements such as lines[], among the values of Minimize. From 1 on.
+// Number returns the number in a Value, from 1 on, of a path or an array's elements such as lines[].
 func (p *Projection) Number(path string) int {
 	if at := p.paths[path]; at != nil {
 		return at.number
@@ -60,10 +60,10 @@ func (p *Projection) Number(path string) int {
 	return 0
 }
 
-// Value is a value that was read, with its path and its position. An array's element precedes its members.
+// Value has a value's position in the output and its path's number. An array's element precedes its members.
 type Value struct{ Number, Start, End int }
 
-// add is the node at a path, made where it is not there; nil: there can be none.
+// add returns the node at a path and creates missing ones; nil: the path is bad.
 func (p *Projection) add(path string) *node {
 	at, so := p.root, ""
 	for name := range strings.SplitSeq(strings.ReplaceAll(path, "[]", ".[]"), ".") {
@@ -88,7 +88,7 @@ func (p *Projection) add(path string) *node {
 	return at
 }
 
-// settle makes objects optional in which everything is, except in arrays: a gap would change a list.
+// settle makes an object optional if all in it is, but never an array's element: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
 	for name, child := range n.children {
@@ -101,7 +101,7 @@ func (n *node) settle() bool {
 	return n.optional
 }
 
-// isName: one that JSON writes as it is, and that a path can name.
+// isName: a name that JSON does not escape and that a path can contain.
 func isName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' || c == '[' || c == ']' {
@@ -114,8 +114,8 @@ func isName(name string) bool {
 // Rules returns the rule of every path.
 func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
-// Violation names a path, with indexes, and the rule that its value breaks, the detector that fired, or what
-// is required there; never the value. A question mark replaces an unknown name that may hold anything.
+// Violation has a path, with indexes, and the broken rule, the detector that fired, or the JSON type that is
+// required there; never the value. A question mark replaces an unknown name that is not a code.
 type Violation struct {
 	Path string `json:"path"`
 	Rule string `json:"rule"`
@@ -123,12 +123,12 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Path + ": " + v.Rule }
 
-// Error says why a document was not projected. Its text holds no value.
+// Error is the reason why a document was not projected. Its text contains no value.
 type Error struct {
-	// Malformed: not one JSON document without duplicate names, nested at most 64 deep.
+	// Malformed: the input is not one JSON document, has duplicate names, or nests more than 64 deep.
 	Malformed bool
 	Offset    int64
-	// Violations lists the first twenty.
+	// Violations has at most twenty entries.
 	Violations []Violation
 }
 
@@ -139,7 +139,7 @@ func (e *Error) Error() string {
 	return Describe("pii", e.Violations)
 }
 
-// Describe is the text of an error that lists violations.
+// Describe returns the text of an error that lists violations.
 func Describe(by string, violations []Violation) string {
 	texts := make([]string, len(violations))
 	for i, v := range violations {
@@ -151,7 +151,7 @@ func Describe(by string, violations []Violation) string {
 const (
 	maxViolations = 20
 	maxDepth      = 64
-	// maxText is the longest name or shape; maxEscaped its longest spelling in JSON.
+	// maxText is the most bytes of a name or value; maxEscaped is its longest JSON spelling.
 	maxText    = 128
 	maxEscaped = 6*maxText + 2
 )
@@ -159,8 +159,8 @@ const (
 // Document is one JSON document in valid UTF-8.
 type Document struct{ text []byte }
 
-// Parse checks that src, which must not change, is a document, without names that stand twice in an object.
-// Where they are allowed, projections refuse them in objects that they read. The error is an *Error.
+// Parse checks that src is a document without duplicate names in an object. If an option allows duplicates,
+// projections still refuse them in the objects they read. src must not change. The error is an *Error.
 func Parse(src []byte, as ...jsontext.Options) (Document, error) {
 	if !jsontext.Value(src).IsValid(as...) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
@@ -168,8 +168,8 @@ func Parse(src []byte, as ...jsontext.Options) (Document, error) {
 	return Document{src}, nil
 }
 
-// Append projects src and appends the result, compact, in the order of the input: allowed fields alone, nulls
-// and empty strings left out. The error is an *Error, and dst is then as it was.
+// Append projects src and appends the result, compact, in the order of the input: only allowed fields,
+// without nulls and empty strings. After an error, which is an *Error, dst is unchanged.
 func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	d, err := Parse(src)
 	if err != nil {
@@ -179,22 +179,22 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// Again is Append of what this process has encoded itself: its JSON needs no check.
+// Again is Append for JSON that this process has encoded itself, which needs no check.
 func (p *Projection) Again(dst, encoded []byte) ([]byte, error) {
 	dst, _, err := p.walk(dst, nil, Document{encoded}, plain)
 	return dst, err
 }
 
-// Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
-// number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
-// values, which may be nil, get the position of each value in out, without quotes.
+// Minimize is like Append, but leaves out bad values at optional paths and accepts a uid that is a whole
+// number. dropped lists the first twenty paths left out, with the broken rule, each once, with [] for every
+// index. values, if not nil, receives the position of each value in out, without quotes.
 func (p *Projection) Minimize(
 	dst []byte, values *[]Value, d Document,
 ) (out []byte, dropped Dropped, err error) {
 	return p.walk(dst, values, d, lenient)
 }
 
-// First is the first value of the projection in a document, whose rest is not read; empty: there is none.
+// First returns the document's first value at an allowed path, and reads no further; empty: none.
 func (p *Projection) First(dst []byte, values *[]Value, d Document) []byte {
 	out, _, err := p.walk(dst, values, d, first)
 	if err != nil || len(*values) == 0 {
@@ -203,7 +203,7 @@ func (p *Projection) First(dst []byte, values *[]Value, d Document) []byte {
 	return out[(*values)[0].Start:(*values)[0].End]
 }
 
-// Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.
+// Exact is like Append, but refuses unknown names and reads a time without an offset as UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, nil, d, exact)
 	return dst, err
@@ -223,10 +223,10 @@ func (p *Projection) walk(dst []byte, values *[]Value, d Document, as mode) ([]b
 	return out, w.dropped, nil
 }
 
-// Dropped are the first twenty violations that were left out, each once.
+// Dropped has the violations of the values that were left out, each once, at most twenty.
 type Dropped []Violation
 
-// Add adds a violation.
+// Add adds a violation, unless it is there or the list is full.
 func (d *Dropped) Add(path, rule string) {
 	if v := (Violation{Path: path, Rule: rule}); len(*d) < maxViolations && !slices.Contains(*d, v) {
 		*d = append(*d, v)
@@ -238,8 +238,8 @@ func (d *Dropped) Has(path string) bool {
 	return slices.ContainsFunc(*d, func(v Violation) bool { return v.Path == path })
 }
 
-// CheckAttributes looks over the attributes of a message that is about to leave. The error is an *Error; one
-// without a rule is not named, since its name may be anything.
+// CheckAttributes checks the attributes of a message before it is sent. The error is an *Error. It does not
+// name an attribute without a rule, since such a name could be personal data.
 func CheckAttributes(attributes map[string]string, rules map[string]Rule) error {
 	var violations []Violation
 	for name, value := range attributes {

@@ -1,6 +1,6 @@
-// Package pii keeps personal data out of messages. Projections let through the fields that a contract names,
-// rules bound their shapes, and detectors find personal data that has such a shape. No rule allows free text,
-// and no error holds a value.
+// Package pii keeps personal data out of messages. Projections pass only the fields that a contract names,
+// rules bound their shapes, and detectors find personal data that has an allowed shape. No rule allows free
+// text, and no error contains a value.
 package pii
 
 import (
@@ -14,18 +14,18 @@ type Rule struct{ name string }
 
 // The rules.
 var (
-	// ID is a letter or digit, then up to 127 of those and . _ : -, and no card's number alone.
+	// ID is a letter or digit, then up to 127 of those and . _ : -, but not a bare card number.
 	ID = Rule{"id"}
-	// UID is what identity providers call a person: up to 128 letters, digits and . _ : | -, such as
-	// auth0|5f7c8ec7c33c6c004bbafe82. Digits alone are looked at like any text.
+	// UID is an identity provider's id of a person: up to 128 letters, digits and . _ : | -, such as
+	// auth0|5f7c8ec7c33c6c004bbafe82. A uid of digits is checked like any text.
 	UID = Rule{"uid"}
-	// Code is a name of a protocol: a letter, then up to 63 letters, digits and . _ -.
+	// Code is a name in a protocol: a letter, then up to 63 letters, digits and . _ -.
 	Code = Rule{"code"}
-	// Currency is three capitals.
+	// Currency is three capital letters.
 	Currency = Rule{"currency"}
 	// Time is RFC 3339, with at most nanoseconds.
 	Time = Rule{"timestamp"}
-	// Amount is a decimal number in a string, of at most 24 characters, and no card's number.
+	// Amount is a decimal number in a string, of at most 24 characters, but not a card number.
 	Amount = Rule{"amount"}
 	// Integer is a JSON integer that fits an int64.
 	Integer = Rule{"integer"}
@@ -35,7 +35,7 @@ var (
 	Boolean = Rule{"boolean"}
 )
 
-// Name is what errors call the rule.
+// Name returns the rule's name in errors.
 func (r Rule) Name() string { return cmp.Or(r.name, "none") }
 
 func (r Rule) bare() bool { return r == Integer || r == Quantity || r == Boolean }
@@ -94,7 +94,7 @@ var class = func() (table [256]byte) {
 	return table
 }()
 
-// spelled: 1 to limit bytes, of which the first is of one set of characters and the rest of another.
+// spelled: 1 to limit bytes, the first from one set of characters and the rest from another.
 func spelled(value []byte, limit int, first, rest byte) bool {
 	if len(value) == 0 || len(value) > limit || class[value[0]]&first == 0 {
 		return false
@@ -107,8 +107,8 @@ func spelled(value []byte, limit int, first, rest byte) bool {
 	return true
 }
 
-// isTime is stricter than time.Parse, which takes a comma, an hour of one digit and an offset of 24 hours:
-// two spellings of one moment.
+// isTime is stricter than time.Parse, which accepts a comma, an hour of one digit and an offset of 24 hours,
+// and so several spellings of one time.
 func isTime(value []byte) bool {
 	const layout = "2006-01-02T15:04:05"
 	if len(value) <= len(layout) || value[10] != 'T' {
@@ -127,7 +127,7 @@ func isTime(value []byte) bool {
 	return (string(zone) == "Z" || isOffset(zone)) && new(time.Time).UnmarshalText(moment[:]) == nil
 }
 
-// InUTC returns a time that says no offset with that of UTC, and any other text as it is.
+// InUTC adds UTC's offset to a time without one, and returns any other text unchanged.
 func InUTC(text string) string { return string(inUTC([]byte(text))) }
 
 func inUTC(value []byte) []byte {
@@ -156,7 +156,7 @@ func isAmount(value []byte) bool {
 	return len(rest) < len(value) && len(value) <= most && fits
 }
 
-// isUpTo: digits that are no more than the limit. Those of one length compare as numbers do.
+// isUpTo: digits that are at most the limit. Digits of equal length compare like numbers.
 func isUpTo(limit string, digits []byte) bool {
 	return spelled(digits, len(limit), digit, digit) && (len(digits) < len(limit) || string(digits) <= limit)
 }

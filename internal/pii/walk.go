@@ -32,27 +32,27 @@ type mode uint8
 
 const (
 	plain   mode = iota
-	lenient      // leaves out what is bad and optional
-	exact        // refuses names that are not on the list, and completes times
+	lenient      // leaves out bad optional values
+	exact        // refuses unknown names, and completes times
 	first        // ends at the first value
 )
 
-// walk is one run of a projection over a document that is known to be valid JSON: separators are ignored, and
-// unread values are skipped by their quotes and brackets.
+// walk is one run of a projection over a document that is known to be valid JSON, so it ignores separators
+// and skips unread values by their quotes and brackets.
 type walk struct {
 	src        []byte
 	pos, depth int
 	mode
 	path  []byte   // of the current value
-	names []uint64 // hashes of those of the objects around it: two are equal once in 2^64
-	// malformed is where it is nested too deep, or where an object ends that has a name twice; 0: nowhere.
+	names []uint64 // hashes of the names in the objects around it: two names collide once in 2^64
+	// malformed is the offset where nesting is too deep, or where an object with a duplicate name ends; else 0.
 	malformed  int
 	violations []Violation
 	dropped    Dropped
 	values     *[]Value // nil: they are not recorded
 }
 
-// done returns the walk to its pool. It keeps nothing of a document but allowed names and hashes.
+// done returns the walk to its pool. Its buffers keep only allowed names and hashes of a document.
 func (w *walk) done() {
 	*w = walk{path: w.path[:0], names: w.names[:0]}
 	walks.Put(w)
@@ -66,7 +66,7 @@ func (w *walk) take(of *node, start, end int) {
 
 func (w *walk) found() bool { return w.mode == first && len(*w.values) > 0 }
 
-// peek is the first byte of the next token.
+// peek returns the first byte of the next token.
 func (w *walk) peek() byte {
 	for w.src[w.pos] <= ' ' || w.src[w.pos] == ',' || w.src[w.pos] == ':' {
 		w.pos++
@@ -74,7 +74,7 @@ func (w *walk) peek() byte {
 	return w.src[w.pos]
 }
 
-// enter goes into an object or a list, or out of it. No projection is as deep as a document may be.
+// enter enters an object or list, or leaves it with -1. It needs no bound: a projection is never too deep.
 func (w *walk) enter(by int) {
 	w.depth += by
 	w.pos++
@@ -108,7 +108,7 @@ func (w *walk) raw() []byte {
 	return src[start:end]
 }
 
-// closing is where a string ends: at the first quote with an even number of backslashes before it.
+// closing returns where a string ends: the first quote after an even number of backslashes.
 func closing(src []byte, i int) int {
 	for escaped := true; escaped; {
 		i += 1 + bytes.IndexByte(src[i+1:], '"')
@@ -156,7 +156,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			if !empty {
 				dst = append(dst, ',')
 			}
-			dst = append(append(append(dst, '"'), name...), `":`...) // a path has no name that JSON would escape
+			dst = append(append(append(dst, '"'), name...), `":`...) // no name in a path needs escaping in JSON
 			start := len(dst)
 			dst = w.value(dst, child)
 			if len(dst) == start {
@@ -204,11 +204,11 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 		value = w.raw()
 	case kind == '"' && !rule.bare():
 		if value = unquoted(w.raw()); len(value) == 0 {
-			return dst // providers write absent as empty; a required field is missed later
+			return dst // providers send "" for absent; a required field is reported later
 		}
 	case rule == UID && kind < 'A' && w.mode == lenient:
 		if value = w.raw(); !spelled(value, maxText, digit, digit) {
-			value = nil // a fraction or an exponent is no name
+			value = nil // a number with a fraction or exponent is no uid
 		}
 	default:
 		w.raw()
@@ -229,13 +229,13 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 		return append(dst, value...)
 	}
 	w.take(at, len(dst)+1, len(dst)+1+len(value))
-	// No shape has a character that JSON would escape.
+	// No valid value needs escaping in JSON.
 	dst = append(dst, '"')
 	dst = append(dst, value...)
 	return append(dst, '"')
 }
 
-// unquoted copies only what is escaped and may be a name or a shape.
+// unquoted copies only text with escapes that is short enough for a name or value.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
 		return quoted[1 : len(quoted)-1]
@@ -246,7 +246,7 @@ func unquoted(quoted []byte) []byte {
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// violate records the mistake of the current value, or that it is left out.
+// violate records the violation of the current value, or that the value is left out.
 func (w *walk) violate(at *node, what string) {
 	path := strings.TrimPrefix(string(w.path), ".")
 	if w.mode == lenient && at.optional {
@@ -256,7 +256,7 @@ func (w *walk) violate(at *node, what string) {
 	}
 }
 
-// unknown names a member whose name is a code: any other could be personal.
+// unknown records an unknown member, by name only if that is a code: any other could be personal data.
 func (w *walk) unknown(name []byte) {
 	if !Code.valid(name) || detect(Code, name) != "" {
 		name = []byte("?")

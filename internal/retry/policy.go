@@ -14,7 +14,7 @@ type Policy struct {
 	Schedule   []time.Duration `json:"schedule"`        // replaces the other fields; its last wait repeats
 }
 
-// Wait returns the wait after the failed attempt of this number, from 1 on. dice is random, in [0,1).
+// Wait returns the wait after this number of failed attempts, from 1 on. dice is random, in [0,1).
 func (p Policy) Wait(failed int, dice float64) time.Duration {
 	failed = max(failed, 1)
 	if len(p.Schedule) > 0 {

@@ -1,6 +1,6 @@
-// Package retry owns what an error means and when to try again: the outcomes that every log line, metric,
-// record and answer uses, the marks of errors, the function that turns an error into a verdict, and the
-// backoff policies. All functions are pure; the caller passes the time and the randomness.
+// Package retry decides what an error means and when to retry. It owns the outcomes that every log line,
+// metric, record and answer uses, the functions that mark errors, the one that turns an error into a verdict,
+// and the backoff policies. All functions are pure: callers pass time and randomness.
 package retry
 
 import (
@@ -13,7 +13,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// Outcome is what became of a delivery.
+// Outcome is the result of a delivery.
 type Outcome string
 
 // The outcomes, everywhere: Go, logs, metrics, dead-letter attributes, pages.
@@ -40,12 +40,12 @@ const (
 	TimedOut    Class = 504 // the deadline passed
 )
 
-// Terminal reports whether trying again cannot help.
+// Terminal reports whether a retry cannot succeed.
 func (c Class) Terminal() bool { return c < 500 }
 
 var classes = []Class{Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut}
 
-// Verdict is what an error means.
+// Verdict is the meaning of an error for its message.
 type Verdict struct {
 	Class  Class
 	Reason string // a code: lower case, words joined by underscores
@@ -53,14 +53,14 @@ type Verdict struct {
 	Scope  Scope
 }
 
-// Scope is which messages a failure concerns.
+// Scope says which messages a failure concerns.
 type Scope int
 
 // The scopes of a failure.
 const (
-	// OneMessage: other messages may succeed.
+	// OneMessage: other messages may still succeed.
 	OneMessage Scope = iota
-	// EveryMessage: all messages need what failed, such as the database.
+	// EveryMessage: all messages need the failed dependency, such as the database.
 	EveryMessage
 	// OtherEvent: the message waits for another event or for its time, and later messages may overtake it.
 	OtherEvent
@@ -82,7 +82,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent marks an error that trying again cannot repair. Here and below, cause may be nil.
+// Permanent marks an error that a retry cannot repair. Here and below, cause may be nil.
 func Permanent(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Rejected, Reason: reason, Counts: true}, Err: cause}
 }
@@ -97,7 +97,7 @@ func Conflicting(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Conflict, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Transient marks a failure of the handler, with a reason of its own.
+// Transient marks a failure of the handler, with the handler's reason.
 func Transient(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true}, Err: cause}
 }
@@ -107,7 +107,7 @@ func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Outage marks a failure of what every message needs, such as the database. It does not count as an attempt.
+// Outage marks the failure of a shared dependency, such as the database. It does not count as an attempt.
 func Outage(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
 }
@@ -117,12 +117,12 @@ func Missing(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true, Scope: OtherEvent}, Err: cause}
 }
 
-// Busy marks a state that is no fault of the message, such as a full queue. It does not count as an attempt.
+// Busy marks a state that the message did not cause, such as a full queue. It does not count as an attempt.
 func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks a message that arrived this wait before its time. It is no attempt, and others may overtake it.
+// Early marks a message that is early by this wait. It uses up no attempt, and others may overtake it.
 func Early(reason string, wait time.Duration, cause error) error {
 	early := Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}
 	return After(wait, &Error{Verdict: early, Err: cause})
@@ -150,7 +150,7 @@ func HTTPStatus(status int) error {
 	case status >= 200 && status < 300:
 		return nil
 	case status == 401 || status == 403 || status == 407:
-		// Our setup is wrong: were it permanent, one bad rollout would dead-letter every message.
+		// Our own setup is wrong. If this were permanent, one bad rollout would dead-letter every message.
 		return Down("callee_unauthorized_"+code, nil)
 	case status == 408:
 		return &Error{Verdict: Verdict{Class: TimedOut, Reason: "callee_timeout_408", Counts: true}}
@@ -180,7 +180,7 @@ type noted struct {
 
 func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure the wait that the called service requests, at most MaxAfter; nil stays nil.
+// After adds the called service's requested wait, at most MaxAfter, to a failure; nil stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
@@ -189,14 +189,14 @@ func After(wait time.Duration, failure error) error {
 }
 
 func noteOf(failure error) (found noted) {
-	_ = errors.As(failure, &found) // else it is zero
+	_ = errors.As(failure, &found) // if there is none, found stays zero
 	return found
 }
 
 // RequestedWait returns the wait that After added; 0 if none.
 func RequestedWait(failure error) time.Duration { return noteOf(failure).wait }
 
-// Says adds a called service's text to a failure, for dead letter and log: nothing personal. nil stays nil.
+// Says adds a called service's text, not personal, to a failure, for dead letter and log; nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
@@ -213,10 +213,10 @@ func Exhausted(means Verdict, failure error) error {
 	return Says(Said(failure), &Error{Verdict: means, Err: Permanent("attempts_exhausted", nil)})
 }
 
-// MaxSubjects is how many subjects a verdict names at most.
+// MaxSubjects is the most subjects of a verdict.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names subjects that do not exist. At most MaxSubjects valid ids are kept.
+// BadRequest marks a message whose subjects do not exist. It keeps at most MaxSubjects valid ids.
 func BadRequest(reason string, cause error, subjects ...string) error {
 	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool {
 		return !pii.ID.Valid(subject)

@@ -19,12 +19,12 @@ var (
 	ErrRange = errors.New("money: amount out of range")
 )
 
-// Max is the most that one amount may be, in minor units: sums of thousands stay within an int64.
+// Max is the largest amount, in minor units, so that sums of thousands of amounts fit in an int64.
 const Max = 1_000_000_000_000_000
 
 // Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY is 1000,
-// "1.000" KWD is 1000. It takes the one spelling that Format writes. The error wraps ErrCurrency, ErrAmount
-// or ErrRange.
+// "1.000" KWD is 1000. It accepts only the spelling that Format writes. The error wraps ErrCurrency,
+// ErrAmount or ErrRange.
 func Parse(decimal, currency string) (int64, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {
@@ -40,7 +40,7 @@ func Parse(decimal, currency string) (int64, error) {
 	sign := decimal[:len(decimal)-len(unsigned)]
 	minor, err := strconv.ParseInt(sign+whole+fraction, 10, 64)
 	switch {
-	case err != nil: // it has nothing but digits
+	case err != nil: // it consists of digits, so only its size can be wrong
 		return 0, ErrRange
 	case negative && minor == 0:
 		return 0, ErrAmount
@@ -67,7 +67,7 @@ func Format(minor int64, currency string) (string, error) {
 	return string(text), nil
 }
 
-// Text is an amount as people write it. One that ISO 4217 does not know, such as points, has no decimals.
+// Text formats an amount for people. A unit that ISO 4217 does not have, such as points, has no decimals.
 func Text(minor int64, currency string) string {
 	text, err := Format(minor, currency)
 	if err != nil {
@@ -76,9 +76,9 @@ func Text(minor int64, currency string) string {
 	return text
 }
 
-// Exponent returns the number of digits of a currency's minor unit by ISO 4217; ok: it has one. The table is
-// not CLDR's, by which amounts in ALL, COP, IDR and others would be read a hundred times too large. ANG and
-// BGN have left the list, and orders in them can still be refunded.
+// Exponent returns the number of digits of a currency's minor unit by ISO 4217; ok reports whether it has
+// one. The table is not CLDR's, which would read amounts in ALL, COP, IDR and others a hundred times too
+// large. ANG and BGN have left ISO 4217 but stay here, so that orders in them can be refunded.
 func Exponent(currency string) (exponent int, ok bool) {
 	switch currency {
 	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX",

@@ -1,6 +1,6 @@
-// Package routing owns routing keys, which are words joined by dots, and the patterns that are bound to them:
-// * matches one word, # any number. It writes the Pub/Sub filter of a list of patterns, and does not know
-// which queue is bound to what.
+// Package routing owns routing keys, which are words joined by dots, and patterns of them: * matches one
+// word, # any number of words. It writes the Pub/Sub filter for a list of patterns, and does not know the
+// queues' bindings.
 package routing
 
 import (
@@ -19,7 +19,7 @@ const maxBytes = 128
 
 var word = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Pattern is a pattern that Parse has taken. The zero value matches nothing.
+// Pattern is a pattern that Parse has accepted. The zero value matches no key.
 type Pattern string
 
 // Parse reads a pattern such as order.created, notification.email.*, billing.# or *.*.*.
@@ -35,7 +35,7 @@ func Parse(text string) (Pattern, error) {
 	return Pattern(text), nil
 }
 
-// Exact reports whether the pattern matches one key alone, which is then its own text.
+// Exact reports whether the pattern has no wildcards, so that it matches only its own text.
 func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 
 // Match reports whether the pattern matches the key, in time bounded by the product of both lengths.
@@ -46,15 +46,15 @@ func (p Pattern) Match(key string) bool {
 	return p.meets(key, false)
 }
 
-// Overlap reports whether both patterns match some key.
+// Overlap reports whether some key matches both patterns.
 func Overlap(a, b Pattern) bool { return a.meets(string(b), true) }
 
-// meets reports whether the pattern matches the key, or some key of a text with wildcards.
+// meets reports whether the pattern matches the text, or if wild, whether it overlaps the text's pattern.
 func (p Pattern) meets(text string, wild bool) bool {
 	if p == "" || text == "" {
 		return false
 	}
-	// ends[i] says whether the first i words of the pattern hold what was read of the text.
+	// ends[i] is true if the first i words of the pattern match all words read so far.
 	ends, next := append(make([]bool, 0, maxBytes), true), make([]bool, 0, maxBytes)
 	for w := range strings.SplitSeq(string(p), ".") {
 		ends = append(ends, ends[len(ends)-1] && w == "#")
@@ -75,11 +75,11 @@ func (p Pattern) meets(text string, wild bool) bool {
 	return ends[len(ends)-1]
 }
 
-// Narrower is negative where a is narrower than b for a key that both match: words of letters go before *,
-// and * before #.
+// Narrower is negative if a is narrower than b for a key that both match: a literal word is narrower than *,
+// and * is narrower than #.
 func Narrower(a, b Pattern) int { return cmp.Or(byWords(a, b), cmp.Compare(a, b)) }
 
-// Ambiguous reports whether two patterns match a key and only their spelling would decide between them.
+// Ambiguous reports whether two patterns overlap and only their spelling would decide which is narrower.
 func Ambiguous(a, b Pattern) bool { return a != b && byWords(a, b) == 0 && Overlap(a, b) }
 
 func byWords(a, b Pattern) int {
@@ -89,10 +89,10 @@ func byWords(a, b Pattern) int {
 	return cmp.Or(slices.CompareFunc(one[:both], other[:both], byRank), cmp.Compare(len(other), len(one)))
 }
 
-// Table is values by the texts of their patterns.
+// Table maps the texts of patterns to values.
 type Table[V any] map[string]V
 
-// Find returns the value of the key itself, else that of the narrowest pattern that matches it.
+// Find returns the value of the key itself, else the value of the narrowest pattern that matches it.
 func (t Table[V]) Find(key string) (V, bool) {
 	best := Pattern(key)
 	if _, exact := t[key]; !exact {
@@ -107,7 +107,7 @@ func (t Table[V]) Find(key string) (V, bool) {
 	return value, ok
 }
 
-// The attributes that route a message: by its key, or to one queue alone.
+// The attributes that route a message: by its routing key, or to one queue only.
 const (
 	AttrRoutingKey = "routing_key"
 	AttrQueue      = "queue"
@@ -116,13 +116,13 @@ const (
 // maxFilterBytes is the longest filter that Pub/Sub takes.
 const maxFilterBytes = 256
 
-// Binding says which messages of a topic a queue takes.
+// Binding selects the messages of a topic that a queue takes.
 type Binding struct {
-	// Queue is the queue's id. Messages whose attribute queue is another id are not taken.
+	// Queue is the queue's id. A message whose attribute queue names another id is not taken.
 	Queue string
-	// Patterns match the routing keys that the queue takes. None: it takes all messages.
+	// Patterns match the routing keys that the queue takes. Empty: it takes all messages.
 	Patterns []Pattern
-	// Own: the topic is the queue's own, so a message without a routing key is for it.
+	// Own: the topic belongs to the queue, which also takes messages without a routing key.
 	Own bool
 }
 
@@ -143,20 +143,20 @@ func (b Binding) Takes(attributes map[string]string) bool {
 // Filter is a subscription filter. The zero value lets every message through.
 type Filter struct {
 	queue string
-	// terms are of a message for no queue alone: one of them is enough. None: all pass.
+	// terms apply to a message that names no queue: one must hold. Empty: all pass.
 	terms []term
-	// unkeyed also passes a message without a routing key.
+	// unkeyed: a message without a routing key passes, too.
 	unkeyed bool
 }
 
-// term is a condition on the routing key: it is the text, or begins with it.
+// term is a condition on the routing key: it equals the text, or begins with it.
 type term struct {
 	text  string
 	exact bool
 }
 
-// Filter is the narrowest filter that fits Pub/Sub's 256 bytes and lets through what the binding takes: by
-// pattern, else by the prefix that all patterns have, else all that is for no other queue, else everything.
+// Filter returns the narrowest filter that fits Pub/Sub's 256 bytes and passes all messages of the binding:
+// by pattern, else by the prefix of all patterns, else all messages for no other queue, else everything.
 func (b Binding) Filter() Filter {
 	if len(b.Patterns) == 0 {
 		return Filter{}
@@ -177,7 +177,7 @@ func (b Binding) Filter() Filter {
 	return fitting(narrow, Filter{b.Queue, []term{{text: shared}}, b.Own}, all)
 }
 
-// prefix begins every key that the pattern matches: a # may match no word, and no dot before it.
+// prefix returns what every matching key begins with: no dot before a #, since a # may match no word.
 func (p Pattern) prefix() string {
 	before, _, _ := strings.Cut(string(p), "*")
 	before, _, empty := strings.Cut(before, "#")
@@ -196,7 +196,7 @@ func fitting(filters ...Filter) Filter {
 	return Filter{}
 }
 
-// String is the filter as Pub/Sub reads it; it is empty where everything passes.
+// String returns the filter in Pub/Sub's syntax; empty: every message passes.
 func (f Filter) String() string {
 	if f.queue == "" {
 		return ""

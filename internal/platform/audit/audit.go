@@ -1,6 +1,6 @@
 // Package audit owns the entries of people's changes: who, when, why, and the values before and after. An
-// entry is one immutable document, committed with the change itself. It refuses to decide a change, and to
-// hold anything but ids, codes, amounts and times.
+// entry is one immutable document, committed together with the change. The package does not decide changes,
+// and stores nothing but ids, codes, amounts and times.
 package audit
 
 import (
@@ -20,10 +20,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection holds the entries and the operations on dead letters, for good.
+// Collection holds the entries and the operations on dead letters; they are never deleted.
 const Collection = "audit"
 
-// mark begins the ids of entries alone, and sorts behind the random ids of the operations in the collection.
+// mark begins the id of every entry. It sorts after the random ids of the operations in the collection.
 const mark = "~"
 
 // MaxWhy and MaxWho bound the texts of an entry, in bytes.
@@ -33,7 +33,7 @@ const (
 )
 
 var (
-	// ErrInvalid is wrapped by every refusal of an entry; its text says why, without a value.
+	// ErrInvalid is wrapped by every error for a refused entry, whose text gives the reason without a value.
 	ErrInvalid = errors.New("audit: invalid entry")
 	// ErrBroken: a stored document is not an entry.
 	ErrBroken = errors.New("audit: stored entry is not readable")
@@ -41,24 +41,24 @@ var (
 
 // Entry is one change.
 type Entry struct {
-	// Kind is what was changed, such as customer, Subject its id, and Tenant its tenant; empty: none.
+	// Kind is what was changed, such as customer; Subject is its id; Tenant is its tenant, or empty.
 	Kind    string `json:"kind" store:"kind"`
 	Tenant  string `json:"tenant,omitempty" store:"tenant,omitzero"`
 	Subject string `json:"subject" store:"subject"`
-	// At is when, in microseconds.
+	// At is the time of the change, to the microsecond.
 	At time.Time `json:"at" store:"at" show:"At"`
-	// Action is what was done, such as link.
+	// Action is the kind of change, such as link.
 	Action string `json:"action" store:"action" show:"What"`
-	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
+	// Who is the operator's name in the API; Why is the given reason, 1 to MaxWhy bytes.
 	Who string `json:"who" store:"who" show:"Who"`
 	Why string `json:"why" store:"why" show:"Why"`
-	// Before and After are the fields that the change is about; nil: there was none, or is none now.
+	// Before and After have the changed fields; nil: the record did not exist, or does not any more.
 	Before map[string]any `json:"before" store:"before,omitzero" show:"Before,less"`
 	After  map[string]any `json:"after" store:"after,omitzero" show:"After,less"`
 }
 
-// With returns the writes of a change with that of its entry, for one commit. id is random, for two changes
-// of a subject in one microsecond. The error wraps ErrInvalid.
+// With returns the writes of a change and the write of its entry, for one commit. id must be random, so that
+// two changes of a subject in one microsecond differ. The error wraps ErrInvalid.
 func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	switch {
 	case e.Kind == "", e.Subject == "", e.Action == "", e.Who == "", e.At.IsZero():
@@ -69,7 +69,7 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	if err := cmp.Or(CheckWhy(e.Why), CheckWho(e.Who)); err != nil {
 		return nil, err
 	}
-	newestFirst := math.MaxInt64 - e.At.UnixMicro() // ids ascend
+	newestFirst := math.MaxInt64 - e.At.UnixMicro() // queries return ids in ascending order
 	subject := Subject{e.Kind, e.Tenant, e.Subject}
 	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", subject.prefix(), newestFirst, id)}
 	if err := store.CheckKey(key); err != nil {
@@ -78,33 +78,33 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	return append(writes, store.Create(key, store.Encode(&e))), nil
 }
 
-// ErrID wraps ErrInvalid: the id of a record, or of its tenant, is not valid.
+// ErrID wraps ErrInvalid: the record's or the tenant's id is not valid.
 var ErrID = fmt.Errorf(
 	"%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 
-// ErrChanged: the record has changed since the person looked at it. The change was not made.
+// ErrChanged: the record has changed since the person saw it, so the new change was not made.
 var ErrChanged = errors.New("audit: changed since it was looked at")
 
-// Change is what a person requests.
+// Change is a change that a person requests.
 type Change struct {
 	Who Author
 	Why string
-	// Expect is the version that the person has looked at, 0 if there was no record; nil: any.
+	// Expect is the version that the person saw, 0 if there was no record; nil: any version.
 	Expect *store.Version
 }
 
-// Made has the writes of a change, and the members of its entry; without writes nothing is changed.
+// Made has the writes of a change and the fields of its entry; without writes there is no change.
 type Made struct {
 	Action        string
 	Before, After map[string]any
 	Writes        []store.Write
-	// Version, if set, gets the version of the first write once it is committed.
+	// Version, if set, receives the version of the first write after the commit.
 	Version *store.Version
 }
 
-// Update changes a record for a person: it reads the document and commits the writes of decide, as
-// store.Update does, with the entry, and reports whether there were any. id is as in Entry.With. The error is
-// decide's own, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
+// Update changes a record for a person: like store.Update, it reads the document and commits decide's writes,
+// with the entry. It reports whether there were writes. id is as in Entry.With. The error comes from decide
+// or the store, is ErrChanged or store.ErrBusy, or wraps ErrInvalid.
 func (c Change) Update(
 	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string,
 	decide func(store.Document) (Made, error),
@@ -137,10 +137,10 @@ func (e Entry) By(c Change) Entry {
 	return e
 }
 
-// Subject is what entries are about; each member is as in an Entry.
+// Subject identifies a changed record; see the fields of Entry.
 type Subject struct{ Kind, Tenant, ID string }
 
-// prefix begins the ids of a subject's entries and of no other's.
+// prefix begins the ids of this subject's entries, and no other ids.
 func (s Subject) prefix() string { return mark + store.Path(s.Kind, s.Tenant, s.ID) + "~" }
 
 // All returns all entries of a subject, the newest first.
@@ -148,8 +148,8 @@ func (s Subject) All(ctx context.Context, q store.Querier) ([]Entry, error) {
 	return store.All(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix()}, EntryOf)
 }
 
-// List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage, from
-// the cursor after on. next is zero on the last page.
+// List returns a page of a subject's entries after the cursor, the newest first: at most limit, which is 1 to
+// store.MaxPage. next is zero on the last page.
 func (s Subject) List(
 	ctx context.Context, q store.Querier, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
@@ -157,19 +157,19 @@ func (s Subject) List(
 	return store.List(ctx, q, query, EntryOf)
 }
 
-// Newest returns a page of the entries of all kinds with the fields of equal, without its empty ones, in a
-// span of time, the newest first, then by id, the greatest first: at most limit, 1 to store.MaxPage, from the
-// cursor after on. next is zero if the page is not full, and may lead from a full one to an empty one.
+// Newest returns a page of entries in a span of time, after the cursor, the newest first and then by
+// descending id. They have the non-empty fields of equal. limit is 1 to store.MaxPage. next is zero if the
+// page is not full; after a full page the next one may be empty.
 func Newest(
 	ctx context.Context, q store.Querier, equal map[string]any, span store.Newest, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
-	span.Field = "at" // operations have no such field, and are not found
+	span.Field = "at" // operations lack this field, so the query leaves them out
 	maps.DeleteFunc(equal, func(_ string, value any) bool { return value == "" })
 	query := store.Query{Collection: Collection, Equal: equal, Newest: &span, After: after, Limit: limit}
 	return store.List(ctx, q, query, EntryOf)
 }
 
-// EntryOf reads an entry's document.
+// EntryOf decodes an entry from its document.
 func EntryOf(doc store.Document) (e Entry, err error) {
 	err = store.Decode(doc.Fields, &e)
 	if err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
@@ -181,23 +181,23 @@ func EntryOf(doc store.Document) (e Entry, err error) {
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
 
-// Proof is how a person's name is known.
+// Proof is the evidence for a person's name.
 type Proof string
 
 // The proofs.
 const (
-	// Identity: the name is that of a verified identity, such as one of Google.
+	// Identity: the name belongs to a verified identity, such as a Google account.
 	Identity Proof = "identity"
-	// SharedToken: the person holds a token that others may hold too. It does not prove a name.
+	// SharedToken: the person has a token that others may have, too. It does not prove a name.
 	SharedToken Proof = "token"
-	// ThisMachine: the person is on this machine. Only emulators and stand-ins accept that.
+	// ThisMachine: the person uses this machine. Only emulators and stand-ins accept that.
 	ThisMachine Proof = "local"
 )
 
-// Author is the person who requests something. The zero Author is nobody.
+// Author is a person who requests a change. The zero Author is nobody.
 type Author struct {
 	Proof Proof
-	// Name is an identity's e-mail address, or the name that a person without one gives, which may be empty.
+	// Name is the identity's e-mail address; without an identity, the name the person gave, or empty.
 	Name string
 }
 
@@ -214,14 +214,14 @@ func (a Author) String() string {
 }
 
 var (
-	// ErrNoIdentity: the person has no identity of their own, so that nobody can prove that two people were two.
+	// ErrNoIdentity: the person has no identity, so it cannot be proved that two different people took part.
 	ErrNoIdentity = errors.New("audit: it takes two people, and each needs an identity of their own")
-	// ErrSamePerson: the second person is the first.
+	// ErrSamePerson: the second person is the same as the first.
 	ErrSamePerson = errors.New("audit: it takes two people: somebody else has to approve it")
 )
 
-// TwoPeople checks one person's part in a change that takes two. first is the name of who began it, as of
-// String; empty: this person begins it. Each needs an identity; on emulators and stand-ins a name will do.
+// TwoPeople checks whether a person may take part in a change that needs two people. first is the String of
+// the first person; empty: this is the first. Each needs an identity, or on emulators and stand-ins a name.
 // The error is ErrNoIdentity or ErrSamePerson.
 func TwoPeople(first string, by Author) error {
 	switch {
@@ -234,8 +234,8 @@ func TwoPeople(first string, by Author) error {
 	}
 }
 
-// SamePerson reports whether two authors' names, as of String, may be one person's: they differ at most in
-// case, spaces around them, a tag after a plus sign, and proof.
+// SamePerson reports whether two authors' names, as from String, may belong to one person: they differ at
+// most in case, surrounding spaces, a tag after a plus sign, and proof.
 func SamePerson(a, b string) bool { return person(a) == person(b) }
 
 func person(name string) string {
@@ -250,14 +250,13 @@ func person(name string) string {
 	return name
 }
 
-// CheckWhy refuses a reason that must not be stored or shown: one that is too long, is not UTF-8, has
-// invisible characters, or has what looks like personal data. An empty reason passes. The error wraps
-// ErrInvalid and repeats nothing of the reason.
+// CheckWhy refuses a reason that is too long, is not UTF-8, or contains invisible characters or what looks
+// like personal data. An empty reason passes. The error wraps ErrInvalid and contains no part of the reason.
 func CheckWhy(why string) error {
 	if err := check("reason", why, MaxWhy); err != nil {
 		return err
 	}
-	// Reasons name orders and products by long numbers, of which one in ten could be a card's.
+	// Reasons contain long order and product numbers, and one in ten of those passes a card's check.
 	words := strings.FieldsFunc(why, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	for _, word := range words {
 		if len(word) > len("4111111111111111") && strings.Trim(word, "0123456789") == "" {
@@ -288,15 +287,15 @@ func check(what, text string, limit int) error {
 }
 
 // unseen reports whether a character is invisible, moves the cursor, breaks the line or changes its
-// direction. Some languages are written with the non-joiner and the joiner.
+// direction. Joiner and non-joiner are allowed, because some languages need them.
 func unseen(r rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) ||
 		(unicode.Is(unicode.Cf, r) && r != nonJoiner && r != joiner)
 }
 
-// Escape returns a text with each invisible character as an escape of JSON, such as \u202e: one that was
-// stored must not reach a terminal. A JSON document of one line stays the same document.
+// Escape replaces each invisible character by its JSON escape, such as \u202e, so that a stored one does not
+// reach a terminal. A JSON document of one line keeps its meaning.
 func Escape(text string) string {
 	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
 		return text
@@ -314,7 +313,7 @@ func Escape(text string) string {
 	return out.String()
 }
 
-// EscapeLines does the same, but keeps line breaks.
+// EscapeLines does the same as Escape, but keeps line breaks.
 func EscapeLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -1,5 +1,5 @@
-// Package backlog owns the document that says how many messages of each queue wait in the broker, and since
-// when. A task writes it; the webhook service and people read it. It refuses to guess: an old count is none.
+// Package backlog owns the document with the number of messages that wait in the broker, and the age of the
+// oldest, for each queue. A task writes it; the webhook service and people read it. An old count is unknown.
 package backlog
 
 import (
@@ -10,7 +10,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection has one document.
+// Collection has a single document.
 const Collection = "backlogs"
 
 var key = store.Key{Collection: Collection, ID: "all"}
@@ -19,35 +19,35 @@ var key = store.Key{Collection: Collection, ID: "all"}
 // every minute, and one run may fail.
 const GoodFor = 5 * time.Minute
 
-// Held counts the messages of a subscription that are not acknowledged.
+// Held counts the unacknowledged messages of a subscription.
 type Held struct {
 	Messages int64
-	// Oldest is when the oldest of them was published; zero: there is none, or it is not known.
+	// Oldest is when the oldest of them was published; zero: none, or unknown.
 	Oldest time.Time
 }
 
 // Counter counts the messages in the broker.
 type Counter interface {
-	// Backlogs returns the counts of each subscription by its id, as far as known, and their time.
+	// Backlogs returns the known counts by subscription id, and the time of the count.
 	Backlogs(ctx context.Context) (held map[string]Held, at time.Time, err error)
 }
 
-// Counted is how many messages wait.
+// Counted has the waiting messages of all queues.
 type Counted struct {
 	// At is when they were counted.
 	At time.Time `store:"counted_at,required"`
-	// Messages and Oldest have the count of each queue by its id, and the time of its oldest message, if known.
+	// Messages has the count by queue id, and Oldest the time of the queue's oldest message, if known.
 	Messages map[string]int64     `store:"messages"`
 	Oldest   map[string]time.Time `store:"oldest,omitzero"`
 }
 
-// Of returns the count of a queue. It is not known if the queue was not counted, or the count is too old.
+// Of returns a queue's count. It is unknown if the queue was not counted or the count is too old.
 func (c Counted) Of(queue string, now time.Time) (held Held, known bool) {
 	messages, known := c.Messages[queue]
 	return Held{messages, c.Oldest[queue]}, known && now.Sub(c.At) <= GoodFor
 }
 
-// Write replaces the document by the counts of queues, by their ids.
+// Write replaces the document by new counts, by queue id.
 func Write(ctx context.Context, to store.Committer, at time.Time, queues map[string]Held) error {
 	c := Counted{At: at, Messages: map[string]int64{}, Oldest: map[string]time.Time{}}
 	for queue, held := range queues {
@@ -62,7 +62,7 @@ func Write(ctx context.Context, to store.Committer, at time.Time, queues map[str
 	return nil
 }
 
-// Read returns the last counts; none before the first run of the task.
+// Read returns the last counts, or the zero value before the task's first run.
 func Read(ctx context.Context, from store.Getter) (Counted, error) {
 	doc, err := store.Find(ctx, from, key)
 	var c Counted

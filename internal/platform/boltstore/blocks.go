@@ -10,10 +10,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The keys of an index are kept in blocks: the first one is a key of the bucket, and the others its value,
-// with their lengths. The library reads a page by its keys: each costs it more than a block's bytes.
+// An index keeps its keys in blocks: a block's first key is a key of the bucket, and its value has the other
+// keys with their lengths. Bucket keys are slow to read in bbolt: each costs more than a block's bytes.
 
-// blockBytes is the length at which a block is divided. A page has some blocks.
+// blockBytes is the length at which a block is split, so that a page of the file has several blocks.
 const blockBytes = 1000
 
 // edit adds a key, or removes it.
@@ -22,11 +22,11 @@ type edit struct {
 	gone bool
 }
 
-// write makes edits, in the order of their keys. One that changes nothing is none. It reads all blocks before
-// it writes one: the library's cursors do not see beyond a page that a deletion has left empty.
+// write applies edits that are sorted by key, and skips those that change nothing. It reads all blocks before
+// it writes, because a cursor of bbolt does not go past a page that a deletion has left empty.
 func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 	var gone [][]byte
-	var keys, blocks [][]byte // the keys of a block; the first key of each new block, and its others
+	var keys, blocks [][]byte // one block's keys; pairs of a new block's first key and its value
 	for cursor := bucket.Cursor(); len(edits) > 0; {
 		first, others := blockOf(cursor, edits[0].key)
 		next, _ := cursor.Next()
@@ -59,8 +59,8 @@ func write(bucket *bbolt.Bucket, edits []edit) (err error) {
 	return err
 }
 
-// appendBlocks appends the blocks of keys: the first key of each, and the others. Where they are too many for
-// one block, each has room for more.
+// appendBlocks divides keys into blocks, and appends the first key and the value of each. If there is more
+// than one block, each has room for more keys.
 func appendBlocks(to, keys [][]byte) [][]byte {
 	length := 0
 	for _, key := range keys {
@@ -76,7 +76,7 @@ func appendBlocks(to, keys [][]byte) [][]byte {
 	return to
 }
 
-// blockOf finds the block where a key is, or would be; nil: there is none at all.
+// blockOf finds the block that a key belongs to; nil: the bucket has no blocks.
 func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	first, others = cursor.Seek(key)
 	switch {
@@ -91,7 +91,7 @@ func blockOf(cursor *bbolt.Cursor, key []byte) (first, others []byte) {
 	return first, others
 }
 
-// appendKeys appends the keys of a block, none for nil. It panics where the block is none.
+// appendKeys appends the keys of a block; a nil first has none. It panics if the value is damaged.
 func appendKeys(to [][]byte, first, others []byte) [][]byte {
 	if first != nil {
 		to = append(to, first)
@@ -104,8 +104,8 @@ func appendKeys(to [][]byte, first, others []byte) [][]byte {
 	return to
 }
 
-// keysFrom yields the keys from one on, and to another one, which is excluded; back: from the last to the
-// first. alone: each is no block, but a document.
+// keysFrom yields the keys from one key up to another, which is excluded. back: in descending order. alone:
+// the bucket has documents, not blocks.
 func keysFrom(cursor *bbolt.Cursor, from, to []byte, back, alone bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		begin, step := from, cursor.Next
@@ -125,7 +125,7 @@ func keysFrom(cursor *bbolt.Cursor, from, to []byte, back, alone bool) iter.Seq[
 				switch {
 				case low && back, high && !back:
 					return
-				case low, high: // it stands in the block where they begin
+				case low, high: // the first block may also have keys outside the bounds
 				case !yield(key):
 					return
 				}

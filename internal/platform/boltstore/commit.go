@@ -24,15 +24,15 @@ type commit struct {
 }
 
 var (
-	// errCutOff is the outcome where the caller that wrote for others has panicked.
+	// errCutOff is the outcome of a commit if the caller that wrote it has panicked.
 	errCutOff = errors.New("boltstore: the commit was cut off")
-	// errNothing rolls back a transaction without any write.
+	// errNothing rolls back a transaction that has no writes.
 	errNothing = errors.New("boltstore: nothing to write")
 )
 
-// Commit applies all writes or none; see the store package for the errors. A write that changes nothing
-// leaves the version as it is, as in Firestore. Commits that arrive while the file is forced to the disk are
-// written together next: unrelated ones do not wait for each other in Firestore either.
+// Commit applies all writes or none; see package store for the errors. As in Firestore, a write that changes
+// nothing keeps the version. Commits that arrive during a sync to disk are written together in the next
+// transaction, because Firestore's unrelated commits do not wait for each other either.
 func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
@@ -43,13 +43,13 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	s.mu.Unlock()
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if !c.done { // by another caller, while this one waited
+	if !c.done { // another caller wrote it while this one waited
 		s.commitWaiting()
 	}
 	return c.after, c.err
 }
 
-// commitWaiting writes all waiting commits in one transaction. Each is applied or refused on its own.
+// commitWaiting writes all waiting commits in one transaction. Each succeeds or fails separately.
 func (s *Store) commitWaiting() {
 	s.mu.Lock()
 	all := s.waiting
@@ -87,7 +87,7 @@ type change struct {
 
 func (c change) changes() bool { return c.after.version != c.before.version }
 
-// stamp is the time of the next commit, which is not before that of the last. Who writes is alone.
+// stamp returns the time of the next commit, never before the last one. Only the holder of writing calls it.
 func (s *Store) stamp() time.Time {
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(s.stamped) {
 		s.stamped = now
@@ -96,7 +96,7 @@ func (s *Store) stamp() time.Time {
 }
 
 func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
-	// The commit may have waited long.
+	// The context may have ended while the commit waited.
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 	return changes, nil
 }
 
-// applied is what a write makes of its document. What it does not change keeps its version.
+// applied returns the document after a write. An unchanged document keeps its version.
 func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	to = change{key: w.Key, before: have}
 	if w.Stamp != "" {
@@ -147,10 +147,10 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	return to, nil
 }
 
-// newVersion stands for the next one, which a document gets when it is written.
+// newVersion is a placeholder: a document gets its next version when it is written.
 const newVersion = -1
 
-// put returns the new versions; 0 for a removed document. Its errors are the file's.
+// put writes the changes and returns the new versions; 0: the document was removed. Errors are the file's.
 func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	if err := note(tx, changes); err != nil {

@@ -11,8 +11,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// stored is a document as the file has it: its data are the version, and the fields in the order of their
-// names, so that equal fields are equal bytes. Version 0 means that there is none.
+// stored is a document in the file's format. Its data has the version, then the fields sorted by name, so
+// that equal fields are equal bytes. Version 0: the document does not exist.
 type stored struct {
 	version store.Version
 	data    []byte
@@ -28,7 +28,7 @@ func read(tx *bbolt.Tx, key store.Key) stored {
 
 const versionBytes = 8
 
-// parse reads the version of data, nil for no document. What is too short is no document's.
+// parse reads the version of data; nil is no document. If data is too short, fields returns errCutShort.
 func parse(data []byte) stored {
 	switch {
 	case data == nil:
@@ -51,7 +51,7 @@ func (s stored) fields() (fields map[string]any, err error) {
 
 var errCutShort = errors.New("boltstore: a document is cut short")
 
-// decode reads what appendFields has written.
+// decode reads the fields that appendFields wrote.
 func decode(body []byte) (fields map[string]any, err error) {
 	defer func() {
 		if recover() != nil { // an index out of range
@@ -64,7 +64,7 @@ func decode(body []byte) (fields map[string]any, err error) {
 
 func appendFields(to []byte, fields map[string]any) []byte {
 	to = binary.AppendUvarint(to, uint64(len(fields)))
-	names := make([]string, 0, 24) // on the stack, for most documents
+	names := make([]string, 0, 24) // enough for most documents to stay on the stack
 	for name := range fields {
 		names = append(names, name)
 	}
@@ -79,7 +79,7 @@ func appendText[T string | []byte](to []byte, text T) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// appendValue appends a letter for the type, and the value.
+// appendValue appends a letter for the type, then the value.
 func appendValue(to []byte, value any) []byte {
 	switch v := value.(type) {
 	case string:
@@ -103,7 +103,7 @@ func appendValue(to []byte, value any) []byte {
 	}
 }
 
-// decoder is what is left of the text that appendFields has written. It panics where that was something else.
+// decoder has the rest of a text that appendFields wrote. It panics if the text is anything else.
 type decoder string
 
 func (d *decoder) next(n uint64) (text string) {
@@ -117,7 +117,7 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// int reads what AppendVarint has written.
+// int reads a number that AppendVarint wrote.
 func (d *decoder) int() int64 {
 	n := d.number()
 	return int64(n>>1) ^ -int64(n&1)
@@ -158,13 +158,13 @@ func (d *decoder) value() any {
 	}
 }
 
-// maxDocument is Firestore's limit: no test passes with a document that production refuses.
+// maxDocument is Firestore's limit, so that tests fail with a document that production would refuse.
 const maxDocument = 1 << 20
 
-// shortest is how many times shorter than by Firestore's rules a document may be here, at the most.
+// shortest is the most by which a document is shorter here than in Firestore's count, as a factor.
 const shortest = 16
 
-// size measures a value by Firestore's rules.
+// size returns the bytes of a value by Firestore's rules.
 func size(value any) int {
 	total := 0
 	switch v := value.(type) {

@@ -16,17 +16,17 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// index is what answers one kind of query. The first query of the kind makes it, and every later commit keeps
-// it up to date. A key is the values of the compared fields, a text of the list, the time, and the document's
-// id. A document has no key where it lacks a field, and one for each text of the list.
+// index answers one kind of query. The first query of its kind creates it, and later commits update it. A key
+// joins the values of the compared fields, a text of the list, the time, and the document's id. A document
+// has one key for each text of the list, and no key if it lacks one of the fields.
 type index struct {
 	Equal []string `store:"equal"`
 	List  string   `store:"list"`
-	// Time is a field with a time, which orders the documents of equal values.
+	// Time is the field whose time orders documents with equal values.
 	Time string `store:"time"`
 }
 
-// name is the name of the bucket of the index, among indexes.
+// name returns the name of the index's bucket within indexes.
 func (x index) name(collection string) []byte {
 	return appendFields([]byte(collection+"/"), store.Encode(&x))
 }
@@ -65,10 +65,10 @@ func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 	return keys
 }
 
-// longest is the length of a text that stands in an index as it is. Of a longer one the hash does.
+// longest is the most bytes of a text in an index. A longer text is replaced by its hash.
 const longest = 200
 
-// appendSpelled appends a value as it stands in an index; none begins another one. ok: it can be compared.
+// appendSpelled appends a value in the index's form: no value is another's prefix. ok: it is comparable.
 func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	switch v := value.(type) {
 	case string:
@@ -88,17 +88,17 @@ func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	}
 }
 
-// appendTime appends a time in microseconds, so that the bytes have the order of the times.
+// appendTime appends a time in microseconds, in bytes that sort like the times.
 func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// note writes down, of documents with indexes, what these have: nothing of it changes there until they catch
-// up. What a commit changes stands together, behind what others change: documents are all over the file.
+// note records the former versions of changed documents that have indexes, for the indexes to catch up later.
+// A commit appends them as one entry, because updates of the indexes would touch pages all over the file.
 func note(tx *bbolt.Tx, changes []change) error {
 	cursor, noted := tx.Bucket(indexes).Cursor(), tx.Bucket(changed)
 	var entry []byte
-	at := noted.Sequence() // how many documents are noted
+	at := noted.Sequence() // the number of noted documents
 	for _, to := range changes {
 		begins := []byte(to.key.Collection + "/")
 		if name, _ := cursor.Seek(begins); to.changes() && bytes.HasPrefix(name, begins) {
@@ -111,8 +111,8 @@ func note(tx *bbolt.Tx, changes []change) error {
 	return cmp.Or(noted.SetSequence(at), noted.Put(binary.BigEndian.AppendUint64(nil, at), entry))
 }
 
-// asIndexed are the documents that have changed, by their keys, as indexes have them: as they were when these
-// caught up.
+// asIndexed returns the changed documents by key, in the versions that the indexes have: those from when the
+// indexes last caught up.
 func asIndexed(tx *bbolt.Tx) map[string]stored {
 	all, cursor := map[string]stored{}, tx.Bucket(changed).Cursor()
 	for at, entry := cursor.First(); at != nil; at, entry = cursor.Next() {
@@ -121,7 +121,7 @@ func asIndexed(tx *bbolt.Tx) map[string]stored {
 			if _, before := all[key]; before {
 				continue
 			}
-			if all[key] = (stored{}); data != "" { // else there was none
+			if all[key] = (stored{}); data != "" { // else the document did not exist
 				all[key] = parse([]byte(data))
 			}
 		}
@@ -129,11 +129,11 @@ func asIndexed(tx *bbolt.Tx) map[string]stored {
 	return all
 }
 
-// changedAtMost is how many changed documents a commit leaves to the next ones, and each query looks at.
+// changedAtMost is the most changed documents that wait for the indexes, and that each query must read.
 const changedAtMost = 200
 
-// catchUp writes to the indexes what has changed since they last caught up, if that is more than most: many
-// documents at once share the pages that they change.
+// catchUp updates the indexes with the changed documents if there are more than most. Many documents in one
+// update share the pages that they change.
 func catchUp(tx *bbolt.Tx, most uint64) error {
 	if tx.Bucket(changed).Sequence() <= most {
 		return nil
@@ -164,7 +164,7 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 	return empty(tx)
 }
 
-// empty notes no document any more.
+// empty removes all notes of changed documents.
 func empty(tx *bbolt.Tx) error {
 	err := tx.DeleteBucket(changed)
 	if err == nil {
@@ -173,7 +173,7 @@ func empty(tx *bbolt.Tx) error {
 	return err
 }
 
-// moved is a document as indexes have it, and as it is.
+// moved is a document with its fields as indexed and its current fields.
 type moved struct {
 	id       string
 	had, has map[string]any
@@ -203,14 +203,14 @@ func contains(keys [][]byte, key []byte) bool {
 	return slices.ContainsFunc(keys, func(one []byte) bool { return bytes.Equal(one, key) })
 }
 
-// makeIndex makes an index, unless there is one.
+// makeIndex makes an index if it does not exist.
 func (s *Store) makeIndex(ctx context.Context, collection string, x index) error {
 	name := x.name(collection)
 	made := s.making.DoChan(string(name), func() (any, error) {
 		made := false
 		err := s.db.Update(func(tx *bbolt.Tx) error {
 			bucket, err := tx.Bucket(indexes).CreateBucketIfNotExists(name)
-			if err == nil && tx.Bucket([]byte(collection)) == nil { // there is nothing to read
+			if err == nil && tx.Bucket([]byte(collection)) == nil { // there are no documents to read
 				err = bucket.SetSequence(whole)
 			}
 			made = err == nil && bucket.Sequence() == whole
@@ -232,9 +232,9 @@ func (s *Store) makeIndex(ctx context.Context, collection string, x index) error
 	}
 }
 
-// fill fills an index while others write: it reads documents, and writes their keys in their order, a part in
-// each transaction. Other indexes catch up meanwhile, and so does this one: a document that is at another
-// version by then has its keys, or will.
+// fill fills an index while other callers write. It reads documents and writes their sorted keys, some in
+// each transaction. This index catches up with changes meanwhile, like all others, so fill may skip a
+// document whose version has changed.
 func (s *Store) fill(collection string, name []byte, x index) error {
 	for id := []byte{}; id != nil; {
 		var part []entry
@@ -256,31 +256,31 @@ func (s *Store) fill(collection string, name []byte, x index) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return complete(tx, name) })
 }
 
-// complete ends the making of an index. It catches up first: of a document that was deleted before it was
-// read, and is there again, the index has none of the keys that others have.
+// complete marks an index as whole. It catches up first: a document that was deleted before fill read it, and
+// then created again, has keys in other indexes but not yet in this one.
 func complete(tx *bbolt.Tx, name []byte) error {
 	return cmp.Or(catchUp(tx, 0), tx.Bucket(indexes).Bucket(name).SetSequence(whole))
 }
 
 const (
-	// readAtOnce documents take some ms. A file cannot grow while somebody reads.
+	// readAtOnce documents take a few ms to read; while a transaction reads, the file cannot grow.
 	readAtOnce = 500
-	// sortedAtOnce keys take some 20 MB. Keys in their order are next to each other in the file.
+	// sortedAtOnce keys take about 20 MB. They are sorted since neighbours share pages of the file.
 	sortedAtOnce = 100_000
-	// writtenAtOnce keys take some ms, for which others wait.
+	// writtenAtOnce keys take a few ms to write, during which other callers wait.
 	writtenAtOnce = 500
-	// whole is the sequence of an index that has all documents.
+	// whole is the sequence number of an index that has all documents.
 	whole = 1
 )
 
-// entry is a key of a document at a version.
+// entry is a key of the index, for a document at a version.
 type entry struct {
 	key     []byte
 	of      store.Key
 	version store.Version
 }
 
-// extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none.
+// extend appends entries of the next documents from an id on, and returns the id to continue at; nil: done.
 func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) ([]entry, []byte, error) {
 	cursor, changed, n := tx.Bucket([]byte(collection)).Cursor(), asIndexed(tx), 0
 	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {
@@ -303,7 +303,7 @@ func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) 
 	return to, nil, nil
 }
 
-// add adds entries to an index, in the order of their keys, but those of documents that have changed.
+// add adds entries, sorted by key, to an index. It skips documents that have changed since they were read.
 func add(tx *bbolt.Tx, name []byte, entries []entry) error {
 	var edits []edit
 	changed := asIndexed(tx)

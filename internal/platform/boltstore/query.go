@@ -16,8 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Query returns one page, in the order of ids or of times. It looks at what it returns, and at what has
-// changed since the indexes caught up. The first query of a kind makes the index that it needs.
+// Query returns one page, ordered by id or by time. It reads only the documents that it returns and those
+// that have changed since the indexes caught up. The first query of a kind makes its index.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
@@ -50,7 +50,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 }
 
-// indexFor is the index that answers a query. One of nothing is of the ids alone, as the documents are.
+// indexFor returns the index that answers a query. For a query by id only, it is the zero index; see ofIDs.
 func indexFor(q store.Query) index {
 	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
 	for x.List = range q.Contains { // one at most
@@ -61,17 +61,17 @@ func indexFor(q store.Query) index {
 	return x
 }
 
-// ofIDs: the documents themselves are it.
+// ofIDs: the documents, which are sorted by id, serve as the index.
 func (x index) ofIDs() bool { return len(x.Equal) == 0 && x.List == "" && x.Time == "" }
 
-// end is above what may follow in a key: no id and no time begins with this byte.
+// end sorts after anything that may follow in a key: no id and no time begins with this byte.
 const end = "\xff"
 
-// within is where the keys of a query are, the second bound excluded, and where in each its id begins.
+// within returns the bounds of a query's keys, the second excluded, and the offset of the id in a key.
 func within(q store.Query) (from, to []byte, id int) {
 	var begins []byte
 	for _, name := range slices.Sorted(maps.Keys(q.Equal)) {
-		begins, _ = appendSpelled(begins, q.Equal[name]) // CheckQuery has refused others
+		begins, _ = appendSpelled(begins, q.Equal[name]) // CheckQuery has refused incomparable values
 	}
 	for _, text := range q.Contains {
 		begins, _ = appendSpelled(begins, text)
@@ -101,7 +101,7 @@ func within(q store.Query) (from, to []byte, id int) {
 	return from, to, len(place(time.Time{}, ""))
 }
 
-// look answers a query by the keys of its index, and of the documents that have changed since it caught up.
+// look answers a query from its index and from the documents that have changed since the index caught up.
 func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, _ error) {
 	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
 	var fresh, keys [][]byte
@@ -132,7 +132,7 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		if changedIDs[string(key[id:])] {
 			continue
 		}
-		if n++; !q.Count { // a count may be of all
+		if n++; !q.Count { // a count may cover all documents, so its keys are not kept
 			keys = append(keys, key)
 		}
 		if n > q.Limit {
@@ -141,7 +141,7 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 	}
 	fresh = slices.DeleteFunc(fresh, outside)
 	slices.SortFunc(fresh, compare)
-	fresh = slices.CompactFunc(fresh, bytes.Equal) // a list may have a text twice
+	fresh = slices.CompactFunc(fresh, bytes.Equal) // a document's list may repeat a text
 	if n += len(fresh); q.Count {
 		return store.Page{Count: int64(min(n, q.Limit))}, nil
 	}

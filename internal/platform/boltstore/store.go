@@ -1,6 +1,6 @@
-// Package boltstore keeps documents in one file, behind the operations of the store package. It stands in for
-// Firestore where only Go is installed, and when a commit returns, it is on the disk. It refuses to be shared
-// by two processes.
+// Package boltstore implements the operations of package store on one file. It replaces Firestore where only
+// Go is installed. When a commit returns, its data is on the disk. Only one process at a time can use the
+// file.
 package boltstore
 
 import (
@@ -25,13 +25,13 @@ import (
 type Store struct {
 	db *bbolt.DB
 
-	// writing is held by the one caller that writes, for all waiting commits.
+	// writing is locked by the caller that writes all waiting commits.
 	writing sync.Mutex
 	mu      sync.Mutex
 	waiting []*commit
-	stamped time.Time // when the last commit was
+	stamped time.Time // the time of the last commit
 
-	// making are the indexes that are being made, by their buckets.
+	// making has the indexes that are being made, by bucket name.
 	making singleflight.Group
 	looked atomic.Int64
 }
@@ -45,20 +45,20 @@ func Open(path string) (*Store, error) {
 	return openStore(path, false)
 }
 
-// OpenTemporary opens a store that does not force commits to the disk. It is for tests and
-// benchmarks, which need no file after a crash.
+// OpenTemporary opens a store that does not sync commits to the disk. It is for tests and benchmarks, which
+// do not need the file after a crash.
 func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version wrote it.
+// ErrDamaged: the file is not a store, a part of it cannot be read, or another version wrote it.
 var ErrDamaged = errors.New("boltstore: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {
-	// The library panics where a page is not what it should be, and a file that was cut off faults.
+	// bbolt panics on a damaged page, and a truncated file causes a memory fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if recover() != nil { // the file stays open: what is damaged cannot be closed
+		if recover() != nil { // the file stays open, because bbolt cannot close a damaged one
 			s, err = nil, Damaged(path)
 		}
 	}()
@@ -79,19 +79,19 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	return &Store{db: db}, nil
 }
 
-// Damaged is the ErrDamaged of a file, with what to do.
+// Damaged returns an ErrDamaged for a file, with the remedy in its text.
 func Damaged(path string) error {
 	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: "+
 		"a new one is made", ErrDamaged, path)
 }
 
-// No collection's name has a slash. The sequence of versions numbers the versions: it starts at 1 and never
-// falls, also after deletes. Its name says how documents are encoded.
+// Names of own buckets begin with a slash, which no collection's name has. The sequence of versions counts
+// from 1 and never falls, even after deletes. The number in its name is the version of the encoding.
 var (
 	versions = []byte("/versions/3")
 	changed  = []byte("/changed")
 	indexes  = []byte("/indexes")
-	// second is versions as a file of the second form has it: its changed documents stand under their keys.
+	// second is versions in the second encoding, which notes changed documents under their own keys.
 	second = []byte("/versions/2")
 )
 
@@ -121,7 +121,7 @@ func begin(tx *bbolt.Tx) error {
 	return cmp.Or(err, tx.DeleteBucket(second), empty(tx), note(tx, changes))
 }
 
-// readable reads all of the file once, so that what is damaged is found at the start.
+// readable reads the whole file once, so that damage is found at the start.
 func readable(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {

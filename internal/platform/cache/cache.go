@@ -1,5 +1,5 @@
-// Package cache owns the values that a process keeps in memory: how many, for how long, and that callers who
-// miss the same one at the same time share its load. It refuses to keep an error, and to know what it holds.
+// Package cache owns the values that a process keeps in memory: how many and for how long. Concurrent callers
+// that miss the same value share one load. It keeps no errors, and does not know what its values mean.
 package cache
 
 import (
@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Forever is the lifetime of a value that only makes room for values used later.
+// Forever is the lifetime of a value that is only evicted to make room for others.
 const Forever = time.Duration(math.MaxInt64)
 
-// Load loads a value, and returns how long it is valid; "there is none" is a value too. Others may wait for
-// it, so it does not end with the caller's context, and bounds its own time.
+// Load loads a value, and returns how long it is valid; "there is none" is a value, too. Other callers may
+// wait for it, so it does not end with its caller's context and must bound its own time.
 type Load[V any] func(ctx context.Context) (value V, good time.Duration, err error)
 
 // Cache keeps values by key. It is safe for concurrent use.
@@ -26,7 +26,7 @@ type Cache[V any] struct {
 	loads singleflight.Group
 	mu    sync.Mutex
 	known *simplelru.LRU[string, entry[V]]
-	// changes counts calls of Put and Forget: a value loaded meanwhile may be older than they are.
+	// changes counts calls of Put and Forget: a value that was loading meanwhile may be outdated.
 	changes int
 }
 
@@ -35,9 +35,9 @@ type entry[V any] struct {
 	since, until time.Time
 }
 
-// New returns a cache of the most recently used values: at most most, and at least one.
+// New returns a cache that holds the most recently used values: up to most, and at least one.
 func New[V any](most int, now func() time.Time) *Cache[V] {
-	known, _ := simplelru.NewLRU[string, entry[V]](max(1, most), nil) // it refuses a size that is not positive
+	known, _ := simplelru.NewLRU[string, entry[V]](max(1, most), nil) // its only error is a size below 1
 	return &Cache[V]{now: now, known: known}
 }
 
@@ -52,7 +52,7 @@ func (c *Cache[V]) Known(key string) (value V, ok bool) {
 	return e.value, true
 }
 
-// Get returns a valid value, and loads it if there is none. The error is that of the load or of ctx.
+// Get returns a valid value, and loads it if there is none. The error comes from the load or from ctx.
 func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error) {
 	if value, ok := c.Known(key); ok {
 		return value, nil
@@ -75,12 +75,12 @@ func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error)
 	}
 }
 
-// load joins the running load of the key, or begins one: own is true then.
+// load joins the running load of the key, or begins one and sets own to true.
 func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (<-chan singleflight.Result, *bool) {
 	own := new(bool)
 	return c.loads.DoChan(key, func() (any, error) {
 		*own = true
-		if value, ok := c.Known(key); ok { // from a load that has just ended
+		if value, ok := c.Known(key); ok { // a load has just ended
 			return value, nil
 		}
 		c.mu.Lock()
@@ -97,7 +97,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (<-chan s
 	}), own
 }
 
-// Put keeps a value that the caller knows.
+// Put stores a value that the caller knows.
 func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Cache[V]) Put(key string, value V, good time.Duration) {
 	c.known.Add(key, entry[V]{value: value, since: now, until: now.Add(good)})
 }
 
-// Forget removes a value, and has the cache ignore the result of a running load.
+// Forget removes a value, and makes the cache ignore the result of a running load.
 func (c *Cache[V]) Forget(key string) {
 	c.loads.Forget(key)
 	c.mu.Lock()

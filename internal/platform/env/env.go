@@ -1,5 +1,5 @@
 // Package env reads a program's configuration struct from environment variables, and describes them. It owns
-// secrets, which never print themselves. It refuses to read the process environment itself.
+// secrets, which never print their value. It does not read the process environment itself.
 package env
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together, each with the name of
-// its variable and without the value, and with them the error of T's method Check() error, if it has one.
+// its variable but without the value, and also the error of T's method Check() error, if T has one.
 func Parse[T any](getenv func(string) string) (T, error) {
 	values := map[string]string{}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
@@ -38,7 +38,7 @@ func Parse[T any](getenv func(string) string) (T, error) {
 
 func byVariable(err error, config reflect.Type) (mistakes []error) {
 	var all env.AggregateError
-	_ = errors.As(err, &all) // the library returns no other
+	_ = errors.As(err, &all) // the library returns no other type
 	for _, one := range all.Errors {
 		var unset env.VarIsNotSetError
 		var unread env.ParseError
@@ -73,7 +73,7 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// Port is the number of a TCP port, as text. Port 0 is any free one.
+// Port is the number of a TCP port, as text. Port 0 means any free port.
 type Port string
 
 // UnmarshalText refuses anything but the number of a port.
@@ -87,7 +87,7 @@ func (p *Port) UnmarshalText(text []byte) error {
 
 const redacted = "[redacted]"
 
-// Secret is a value that must not be printed. Every way to format it gives "[redacted]".
+// Secret is a value that must not be printed. Every way to format it prints "[redacted]".
 type Secret string
 
 func (s Secret) String() string               { return redacted }
@@ -96,7 +96,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // Format prints "[redacted]" for every verb, also for %x and %q.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// List splits a comma-separated secret, as in a rotation, and trims the white space of each.
+// List splits a comma-separated secret, as used in a rotation, and trims white space around each.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil
@@ -113,7 +113,7 @@ type Variable struct {
 	Name string
 	// About describes it.
 	About string
-	// Default is its value where it is not set; empty: none.
+	// Default is its value if it is not set; empty: none.
 	Default  string
 	Required bool
 	// Secret: its value is not shown.
@@ -143,7 +143,7 @@ func Variables[T any]() (variables []Variable) {
 
 // Help describes a program that environment variables configure.
 type Help struct {
-	// About is a sentence on the program.
+	// About describes the program in one sentence.
 	About string
 	// Own are the variables of its configuration struct.
 	Own []Variable
@@ -151,8 +151,8 @@ type Help struct {
 	Catalog []Variable
 }
 
-// Asked reports whether there are arguments. It prints the help if one asks for it; any other is an error
-// with the exit code of wrong use.
+// Asked reports whether there are arguments. It prints the help if the first one requests it; any other
+// argument is an error with the exit code of wrong use.
 func (h Help) Asked(args []string, out io.Writer) (bool, error) {
 	switch {
 	case len(args) == 0:
@@ -161,7 +161,7 @@ func (h Help) Asked(args []string, out io.Writer) (bool, error) {
 		const unknown = "unknown argument %q: environment variables configure this program, and --help lists them"
 		return true, wrongUse(fmt.Sprintf(unknown, args[0]))
 	}
-	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush has its errors
+	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush returns its errors
 	_, _ = fmt.Fprintf(text, "%s\n\nIt takes no arguments. Environment variables configure it; in brackets is "+
 		"what one is\nwhere it is not set:\n\n", h.About)
 	list := func(variables []Variable) {
@@ -188,7 +188,7 @@ type wrongUse string
 
 func (w wrongUse) Error() string { return string(w) }
 
-// ExitCode is that of wrong use, other than that of a failure.
+// ExitCode returns the code for wrong use, which differs from the code of a failure.
 func (w wrongUse) ExitCode() int { return 2 }
 
 // Setting is the value of one variable in a running program, for people.
@@ -199,8 +199,8 @@ type Setting struct {
 	Value string `json:"value" show:"Value"`
 }
 
-// Settings lists the values of a configuration struct, in the order of its fields, and then those of the
-// variables that the catalog names, which getenv reads.
+// Settings lists the values of a configuration struct, in the order of its fields, and then the values of the
+// variables that the catalog names, which it reads with getenv.
 func Settings[T any](config T, named []Variable, getenv func(string) string) (settings []Setting) {
 	fields := reflect.VisibleFields(reflect.TypeFor[T]())
 	fields = slices.DeleteFunc(fields, func(f reflect.StructField) bool { return variableOf(f) == "" })
@@ -218,7 +218,7 @@ func Settings[T any](config T, named []Variable, getenv func(string) string) (se
 	return settings
 }
 
-// shown is a value as it would be set, without its secrets.
+// shown formats a value as it would be set, without secrets.
 func shown(value reflect.Value) string {
 	if value.IsZero() && value.Kind() != reflect.Int { // a number is always shown
 		return ""
@@ -245,7 +245,7 @@ func shown(value reflect.Value) string {
 	}
 }
 
-// address is a text without the password and the query, if it is a URL.
+// address removes the password and the query from a text that is a URL.
 func address(text string) string {
 	u, err := url.Parse(text)
 	switch {

@@ -1,10 +1,10 @@
-// Package failpoint owns the named places where a test ends the process, as a crash would. Without the build
-// tag failpoints, Hit does nothing and no name is in the program: a release has no fail points.
+// Package failpoint owns the named points at which a test ends the process, as a crash would. Without the
+// build tag failpoints, Hit does nothing and the program contains no names: a release has no fail points.
 package failpoint
 
-// Fail points in the order in which an event passes them; as constants, they are not in a release.
+// Fail points in the order in which an event passes them. As constants they do not get into a release.
 const (
-	// Before and after the commit of a Tx handler's effect with its record.
+	// Before and after a Tx handler's effect is committed with its record.
 	TxCommit    = "tx.commit"
 	TxCommitted = "tx.committed"
 	// Before and after a failed attempt of a Tx handler is counted.
@@ -15,7 +15,7 @@ const (
 	OutboxPublish   = "outbox.publish"
 	OutboxPublished = "outbox.published"
 	OutboxRemoved   = "outbox.removed"
-	// After a commit with to-dos for copies, and after a copy, before its to-do is removed.
+	// After a commit that adds to-dos for copies, and after a copy is made, before its to-do is removed.
 	MirrorCopy   = "mirror.copy"
 	MirrorCopied = "mirror.copied"
 	// Before and after a lane whose message could not be published is postponed.
@@ -25,7 +25,7 @@ const (
 	// Before and after an event is claimed.
 	LeasedClaim   = "leased.claim"
 	LeasedClaimed = "leased.claimed"
-	// After the called service has answered what became of an earlier attempt.
+	// After the called service has reported the outcome of an earlier attempt.
 	LeasedReconciled = "leased.reconciled"
 	// After the handler has returned, before its result is stored.
 	LeasedDone = "leased.done"

@@ -3,4 +3,4 @@
 package failpoint
 
 // Hit does nothing without the build tag failpoints.
-func Hit(string) {} // inlined, so that not even the name is left
+func Hit(string) {} // inlined, so that the program does not contain the name

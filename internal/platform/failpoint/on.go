@@ -20,7 +20,7 @@ var (
 // Hit ends the process at the chosen hit and does not return from it.
 func Hit(name string) {
 	if name == where && strconv.FormatInt(hits.Add(1), 10) == cmp.Or(count, "1") {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // on an error there is nothing left to do
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // an error cannot be handled here
 		select {}
 	}
 }

@@ -1,6 +1,6 @@
-// Package mirror copies documents of one database into a second, for a program that may not read the first:
-// the members that it reads, and no others. It owns the copies, and a to-do for each that may be out of date.
-// It refuses to decide what is copied.
+// Package mirror copies documents of one database into a second, for a program that may not read the first. A
+// copy has only the members that this program reads. The package owns the copies, and a to-do for each copy
+// that may be out of date. Its caller decides what is copied.
 package mirror
 
 import (
@@ -17,34 +17,34 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection has the to-dos in the first database, and the progress of copying all of it in the second.
+// Collection has the to-dos in the first database, and the progress of a full copy in the second.
 const Collection = "mirrors"
 
 const (
-	// copyTime bounds how long a commit waits for its copies; a task makes the rest.
+	// copyTime bounds how long a commit waits for its copies; a task makes the missing ones.
 	copyTime = 3 * time.Second
-	// A run of the task ends after most copies, which it makes by pages.
+	// A run of the task makes copies in pages and ends after most copies.
 	page, most = 500, 5000
 
 	token, gone = "token", "gone"
 )
 
-// Mirror is the first database, and copies after each commit. Every field is required. It is safe for
-// concurrent use, by any number of processes.
+// Mirror is the first database, and copies changed documents after each commit. Every field is required. It
+// is safe for concurrent use, even by several processes.
 type Mirror struct {
 	store.Store
 	// Copies is the second database.
 	Copies store.Store
-	// Of names the first database. After a backup was restored it is another one.
+	// Of names the first database. A database restored from a backup needs another name.
 	Of string
-	// Members has the collections that are copied, each with the members that are.
+	// Members has the copied collections, each with its copied members.
 	Members map[string]map[string]any
-	// NewID returns random ids. Each write has one, since a write without a change would keep the version.
+	// NewID returns a random id. Each copy and to-do gets a new one, so that every write changes the version.
 	NewID func() string
 }
 
-// Commit writes a to-do with each document that is copied, and then makes the copies. An error of a copy is
-// not returned: CatchUp makes it later.
+// Commit writes a to-do along with each copied document, and then makes the copies. It does not return a
+// copy's error, because CatchUp makes the copy later.
 func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	var todos []store.Write
 	for _, w := range writes {
@@ -61,12 +61,12 @@ func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	for i, w := range todos {
-		_ = m.do(ctx, store.Document{Key: w.Key, Version: versions[len(writes)+i]}) // the to-do stays
+		_ = m.do(ctx, store.Document{Key: w.Key, Version: versions[len(writes)+i]}) // on an error it stays
 	}
 	return versions[:len(writes)], nil
 }
 
-// do does a to-do, which was read before its document: a later change writes it again with another version.
+// do carries out a to-do and deletes it, unless a later change has written it again, at another version.
 func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	collection, id, _ := strings.Cut(todo.Key.ID, "~")
 	if err := m.copy(ctx, store.Key{Collection: collection, ID: id}); err != nil {
@@ -80,9 +80,9 @@ func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	return nil
 }
 
-// copy brings a copy up to date. It reads the copy before the document, and replaces that version: a process
-// that has read an older document finds the copy changed. No version repeats, since each write has a token,
-// and the copy of a deleted document stays with a mark.
+// copy updates a copy. It reads the copy before the document and replaces that version, so a process with an
+// older document finds the copy changed. Versions never repeat, because each write has a new token and the
+// copy of a deleted document stays, marked as gone.
 func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	_, err := store.Update(ctx, m.Copies, key, func(copied store.Document) ([]store.Write, error) {
 		doc, err := store.Find(ctx, m.Store, key)
@@ -103,7 +103,7 @@ func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// CatchUp does the to-dos that are left, and copies all documents if the copies are not those of Of.
+// CatchUp carries out the remaining to-dos, and copies all documents if the copies are not of database Of.
 func (m *Mirror) CatchUp(ctx context.Context) (copies int, err error) {
 	left := store.Query{Collection: Collection, Limit: page}
 	for n := page; n == page && copies < most; copies += n {
@@ -132,14 +132,14 @@ func each(
 	return len(failed), found.Next, cmp.Or(err, cmp.Or(failed...))
 }
 
-// progress is that of copying all: a pass over the copies, of which some are of no document, then over these.
+// progress is the state of a full copy: a pass over all copies, even obsolete ones, then over all documents.
 type progress struct {
 	Of    string `store:"of"`
 	Pass  int    `store:"pass"`
 	After string `store:"after"`
 }
 
-// rebuild makes the next page of all copies again, unless that is over.
+// rebuild renews the next page of copies in a full copy, unless the full copy is over.
 func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
 	of, collections := fmt.Sprint(m.Of, m.Members), slices.Sorted(maps.Keys(m.Members))
 	again := func(ctx context.Context, doc store.Document) error { return m.copy(ctx, doc.Key) }
@@ -167,7 +167,7 @@ func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
 	return n, len(moved) == 0, err
 }
 
-// Copies is the second database for readers: it leaves out copies of deleted documents.
+// Copies is the second database for readers: Get does not find copies of deleted documents.
 type Copies struct{ store.Store }
 
 // Get returns a copy, or an error that wraps store.ErrNotFound.

@@ -1,5 +1,5 @@
-// Package screen lays out rows of texts in columns on a terminal, or as CSV. It owns the width of lines, and
-// the escaping for terminals, spreadsheets and shells. It refuses to know what the rows are about.
+// Package screen lays out rows of texts as columns on a terminal, or as CSV. It owns the width of lines and
+// the escaping for terminals, spreadsheets and shells. It does not know what the rows mean.
 package screen
 
 import (
@@ -19,7 +19,7 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// Width is the width of a line in characters: by COLUMNS, else by the terminal, else 100.
+// Width returns the width of a line in characters: from COLUMNS, else from the terminal, else 100.
 func Width(out io.Writer, getenv func(string) string) int {
 	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
 		return width
@@ -32,12 +32,12 @@ func Width(out io.Writer, getenv func(string) string) int {
 	return 100
 }
 
-// Column says how a table saves room. ID: its values are cut to unique prefixes. Less: it may be left out.
+// Column says how a table saves width. ID: values are cut to unique prefixes. Less: it may be left out.
 type Column struct{ ID, Less bool }
 
-// Table lays out rows, of which the first names the columns, in lines of at most width characters; 0: of any.
-// It shortens ids. If a line is still wider, it leaves out columns with Less, the leftmost first, but never
-// the first one, and returns the names of those that were not empty.
+// Table lays out rows in lines of at most width characters; 0: no limit. The first row names the columns. It
+// shortens ids. While a line is still too wide, it leaves out columns with Less, the leftmost first, but
+// never the first column, and returns the names of those that were not empty.
 func Table(columns []Column, rows [][]string, width int) (text string, left []string) {
 	for i, c := range columns {
 		if c.ID && width > 0 {
@@ -60,7 +60,7 @@ func Table(columns []Column, rows [][]string, width int) (text string, left []st
 	return text, left
 }
 
-// Columns lays out rows, with their cells escaped for a terminal; an empty one is a dash.
+// Columns lays out rows, with cells escaped for a terminal; a dash replaces an empty cell.
 func Columns(rows [][]string) string {
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
@@ -69,7 +69,7 @@ func Columns(rows [][]string) string {
 		for i, text := range row {
 			cells[i] = cmp.Or(audit.Escape(text), "-")
 		}
-		_, _ = io.WriteString(columns, strings.Join(cells, "\t")+"\n") // a buffer has no errors
+		_, _ = io.WriteString(columns, strings.Join(cells, "\t")+"\n") // a buffer returns no errors
 	}
 	_ = columns.Flush()
 	return out.String()
@@ -82,7 +82,7 @@ func widest(text string) (width int) {
 	return width
 }
 
-// Shortest is the least number of characters of an id that a table shows.
+// Shortest is the least number of characters to which a table cuts an id.
 const Shortest = 12
 
 func shorten(rows [][]string, column int) {
@@ -103,7 +103,7 @@ func shorten(rows [][]string, column int) {
 	}
 }
 
-// CSV writes rows, with cells that a spreadsheet does not take for formulas.
+// CSV writes rows, with cells escaped so that a spreadsheet does not take them for formulas.
 func CSV(to io.Writer, rows [][]string) {
 	out := csv.NewWriter(to)
 	for _, cells := range rows {
@@ -115,7 +115,7 @@ func CSV(to io.Writer, rows [][]string) {
 				harmless[i] = "'" + harmless[i]
 			}
 		}
-		_ = out.Write(harmless) // a closed terminal is no failure; a file reports its first error
+		_ = out.Write(harmless) // a closed terminal is no failure; a file reports its first error itself
 	}
 	out.Flush()
 }

@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// DefaultBodyBudget is a quarter of an instance's memory: a body exists at most four times.
+// DefaultBodyBudget is a quarter of an instance's memory, since a body is in memory at most four times.
 const DefaultBodyBudget = 128 << 20
 
 const leastBody = 4 << 10
 
-// spares are buffers that others have outgrown, or do not keep, by the bits of their size: those of a
-// doubling apart from the last ones, since what is taken and does not fit is lost.
+// spares has released buffers by the bit length of their size. Powers of two have separate pools, because a
+// buffer that is taken and does not fit is lost.
 var spares [2][64]sync.Pool
 
 func spareOf(size int) *sync.Pool { return &spares[min(1, size&(size-1))][bits.Len(uint(size))] }
 
-// The errors of Body.Read. Any other is the sender's.
+// The errors of Body.Read. Any other error comes from reading the sender's request.
 var (
-	// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
+	// ErrNoRoom: the bodies in flight use the whole budget. The sender can retry soon.
 	ErrNoRoom = errors.New("serve: no room for another body")
 	// ErrTooLarge: the body is larger than the limit.
 	ErrTooLarge = errors.New("serve: body too large")
 )
 
-// Body is the body of a request. Its memory is claimed from a budget of bytes before it is allocated.
-// The zero value is ready to use. After Release it can be read into again.
+// Body is the body of a request. It claims its memory from a budget of bytes before it allocates it. The zero
+// value is ready to use. After Release it can be used again.
 type Body struct {
 	bytes   []byte
 	claimed int64
@@ -39,8 +39,8 @@ type Body struct {
 // Bytes returns the body.
 func (b *Body) Bytes() []byte { return b.bytes }
 
-// Read reads a body of at most limit bytes, and claims memory as they arrive, twice as much while a buffer
-// grows: what is announced claims none. The error is ErrNoRoom, ErrTooLarge or the sender's. Release follows.
+// Read reads a body of at most limit bytes. It claims memory as bytes arrive, not by Content-Length, and for
+// both buffers while one grows. The error is ErrNoRoom, ErrTooLarge or the sender's. Release must follow.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *semaphore.Weighted) error {
 	most := limit
 	if r.ContentLength > limit {
@@ -72,7 +72,7 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 	}
 }
 
-// grow doubles the buffer, up to the largest possible body plus the byte that is needed to read the end.
+// grow doubles the buffer, up to the largest possible body plus one byte, which is needed to see the end.
 func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	old := int64(cap(b.bytes))
 	size := 2 * old
@@ -111,8 +111,8 @@ func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	return true
 }
 
-// Release releases the claim. It leaves a buffer of more than keep bytes to others, or to the garbage
-// collector where nothing is kept, and keeps a smaller one for the next Read.
+// Release releases the claim. It keeps a buffer of up to keep bytes for the next Read, and gives a larger one
+// to the pool, or to the garbage collector if keep is 0.
 func (b *Body) Release(budget *semaphore.Weighted, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0

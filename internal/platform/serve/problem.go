@@ -13,15 +13,15 @@ import (
 	"billhook/internal/pii"
 )
 
-// Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
-// nothing from a request's body or headers.
+// Problem is an error answer (RFC 9457), and the error that leads to it. Its texts contain nothing from a
+// request's body or headers.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
-	// Code is the last part of Type, for programs. Type is an address where the service has pages.
+	// Code is the last part of Type, for programs. Type is a URL if the service has pages.
 	Code       string          `json:"code"`
 	Violations []pii.Violation `json:"violations,omitempty"`
 
@@ -39,13 +39,13 @@ func Refuse(status int, code, detail string) *Problem {
 	}
 }
 
-// After returns the problem with a Retry-After of so many seconds.
+// After returns the problem with a Retry-After of this many seconds.
 func (p Problem) After(seconds int) *Problem {
 	p.RetryAfter = seconds
 	return &p
 }
 
-// Below returns the problem with its type an address: that of the code's page, below that of all.
+// Below returns the problem with the URL of its code's page as the type; pages is the prefix of the URL.
 func (p Problem) Below(pages string) *Problem {
 	p.Type = pages + p.Code
 	return &p
@@ -65,18 +65,18 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	write(w, p.Status, problemJSON, body)
 }
 
-// The errors of whoever checks the token of a request's sender. Any other means that it is not valid.
+// The errors of a check of the sender's token. Any other error means that the token is not valid.
 var (
-	// ErrNoToken: the request carries none.
+	// ErrNoToken: the request has no bearer token.
 	ErrNoToken = errors.New("auth: no bearer token")
-	// ErrNotAllowed: the token is genuine, and its account is not accepted.
+	// ErrNotAllowed: the token is genuine, but its account is not accepted.
 	ErrNotAllowed = errors.New("auth: not an accepted account")
-	// ErrKeysUnavailable: the keys that have signed it could not be fetched. The token may be good: the answer
-	// is 503, never 401.
+	// ErrKeysUnavailable: the keys to verify the token could not be fetched. The token may be valid, so the
+	// answer is 503, never 401.
 	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
 )
 
-// Refusals is a table of answers, for a page to print.
+// Refusals is a table of answers that a page prints.
 type Refusals []*Problem
 
 // Add adds an answer to the table. after is its Retry-After in seconds; 0: none.
@@ -86,7 +86,7 @@ func (all *Refusals) Add(status int, code, detail string, after int) *Problem {
 	return refused
 }
 
-// String is the table in Markdown: a row for each status and Retry-After, with its codes.
+// String returns the table in Markdown: a row for each status and Retry-After, with its codes.
 func (all *Refusals) String() string {
 	var rows []string
 	last := &Problem{}
@@ -113,20 +113,20 @@ func (all *Refusals) String() string {
 		strings.Join(rows, " |\n") + " |\n"
 }
 
-// ErrorMapping says how a service answers errors: each as the first known one that it is, or as Last.
+// ErrorMapping maps errors to answers: the first entry of Known that matches, else Last.
 type ErrorMapping struct {
 	Known []KnownError
 	Last  *Problem
 }
 
-// KnownError is how one error is answered. A problem without a detail gets what the error's own text says
-// behind that of Of. The text then is ours.
+// KnownError maps an error to its answer. If the problem has no detail, the detail is the error's text after
+// the text of Of; such a text must be written by this program.
 type KnownError struct {
 	Of error
 	As *Problem
 }
 
-// Problem returns the answer to an error. One that is a problem, or wraps one, is answered as it says itself.
+// Problem returns the answer to an error. An error that is or wraps a Problem is its own answer.
 func (m ErrorMapping) Problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
@@ -142,7 +142,7 @@ func (m ErrorMapping) Problem(err error) *Problem {
 	return m.Last
 }
 
-// Answer serves what a function returns as JSON with a status, and leaves its error to refuse.
+// Answer serves a function's value as JSON with a status, and passes its error to refuse.
 func Answer[T any](
 	status int, does func(*http.Request) (T, error), refuse func(http.ResponseWriter, *http.Request, error),
 ) http.HandlerFunc {
@@ -156,7 +156,7 @@ func Answer[T any](
 	}
 }
 
-// WriteJSON answers with v as JSON.
+// WriteJSON writes an answer with v as JSON.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -172,10 +172,10 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client has left
+	_, _ = w.Write(body) // an error means that the client has left
 }
 
-// Header values that all answers share, which saves an allocation each.
+// Header values that all answers share, to save an allocation for each.
 var (
 	plainJSON   = []string{"application/json"}
 	problemJSON = []string{"application/problem+json"}

@@ -1,5 +1,5 @@
 // Package serve owns what every HTTP service of the program shares: listening, draining, health, problem
-// documents and the recovery of panics. It refuses to know the meaning of a route.
+// documents and the recovery of panics. It does not know the meaning of a route.
 package serve
 
 import (
@@ -26,23 +26,23 @@ type Server struct {
 	Name    string
 	Handler http.Handler
 	Log     *slog.Logger
-	// Drain bounds requests in flight after ctx ends.
+	// Drain bounds how long requests in flight may take after ctx ends.
 	Drain time.Duration
-	// ReadTimeout bounds the time in which a request must arrive. It is required: otherwise a
-	// few slow senders occupy the service.
+	// ReadTimeout bounds the time in which a request must arrive. It is required, because otherwise a few slow
+	// senders could occupy the service.
 	ReadTimeout time.Duration
-	// Longest is the handler's longest time for an answer once the request has arrived. It is required. A slow
-	// reader is cut off soon after it. If it is too short, work is done and its answer is lost.
+	// Longest is the most time from the request's arrival to the handler's answer. It is required. A slow reader
+	// is cut off soon after it. If it is too short, the handler's work is done but its answer is lost.
 	Longest time.Duration
 	// Draining is called when ctx ends. From then on the handler reports that it is not ready, and may refuse
-	// new work. If it is set, the listener stays open for that until all earlier requests are answered.
+	// new work; for this the listener stays open until all earlier requests are answered.
 	Draining func()
 }
 
-// toRead is how long a client may take to read an answer.
+// toRead is the time that a client has to read an answer.
 const toRead = 5 * time.Second
 
-// Listen opens the port; 0 chooses a free one. An empty host is every address.
+// Listen opens the port; 0 chooses a free one. An empty host means every address.
 func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -55,7 +55,7 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 }
 
 // Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and
-// the address once requests are accepted. It returns nil when all requests in flight were answered in time.
+// the address once requests are accepted. It returns nil if all requests in flight were answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if err := s.check(); err != nil {
 		return errors.Join(err, listener.Close())
@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.run(ctx, listener, func() {})
 }
 
-// check refuses a server on which slow clients would stay for ever.
+// check refuses a server without timeouts, which slow clients could occupy for ever.
 func (s *Server) check() error {
 	switch {
 	case s.ReadTimeout <= 0:
@@ -75,14 +75,14 @@ func (s *Server) check() error {
 }
 
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
-	var early sync.RWMutex // the requests that came before the drain read-lock it
+	var early sync.RWMutex // requests that began before the drain hold a read lock
 	server := s.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if early.TryRLock() {
 			defer early.RUnlock()
 		}
 		s.Handler.ServeHTTP(w, r)
 	}), s.ReadTimeout, s.Longest)
-	// Connections that clients opened in advance: Shutdown would wait five seconds for each.
+	// Connections that clients opened in advance, without a request: Shutdown would wait five seconds for each.
 	var unused sync.Map
 	var closing atomic.Bool
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -119,7 +119,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 		s.Draining()
 		drained := make(chan struct{})
 		go func() {
-			early.Lock() // from when it waits, no request gets the lock
+			early.Lock() // once it waits, no request gets the read lock
 			close(drained)
 		}()
 		select {
@@ -129,7 +129,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	}
 	err := server.Shutdown(drain)
 	if err != nil {
-		// Running requests are cut off. Their senders get no answer and try again.
+		// Running requests are cut off. Their senders get no answer and retry.
 		err = errors.Join(fmt.Errorf("%s: drain: %w", s.Name, err), server.Close())
 	}
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
@@ -138,7 +138,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	return err
 }
 
-// server serves a handler. Its write timeout begins with the end of the headers.
+// server returns a server for a handler. The write timeout begins at the end of the headers.
 func (s *Server) server(h http.Handler, read, longest time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -172,7 +172,7 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 }
 
 // Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once draining
-// reports true. It also makes problem documents of chi's answers to an unknown path or method.
+// reports true. It also replaces chi's answers to an unknown path or method by problem documents.
 func Health(r chi.Router, draining func() bool) {
 	r.Get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
@@ -201,8 +201,8 @@ func problemsOfRouting(r chi.Router) {
 	})
 }
 
-// Main is the main function of a program. It calls run with a context that ends on SIGINT or
-// SIGTERM. It prints an error behind the name, and exits with its code; see ExitCode.
+// Main is the main function of a program. It calls run with a context that ends on SIGINT or SIGTERM. It
+// prints an error after the name, and exits with its code; see ExitCode.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
@@ -213,8 +213,8 @@ func Main(name string, run func(ctx context.Context) error) {
 	}
 }
 
-// ExitCode is the exit code of a program that ends with the error: what its method ExitCode says,
-// or that of one that it wraps, and else 1. By convention 2 is wrong use, and 1 is a failure.
+// ExitCode returns the exit code of a program that ends with the error: from the method ExitCode of the error
+// or of one that it wraps, else 1. By convention 2 means wrong use, and 1 a failure.
 func ExitCode(err error) int {
 	var coded interface {
 		error
@@ -230,8 +230,8 @@ func ExitCode(err error) int {
 type Ports struct {
 	// Host is the address of both ports; empty: every address of the machine.
 	Host string
-	// Service and Metrics are port numbers; see Listen. No Metrics is 9090, or a free one where the service's
-	// port is 0: other services are likely on the machine.
+	// Service and Metrics are port numbers; see Listen. An empty Metrics means 9090, or any free port if Service
+	// is 0, since several services are then likely to run on the machine.
 	Service, Metrics string
 }
 
@@ -242,7 +242,7 @@ func (p Ports) metrics() string {
 	return cmp.Or(p.Metrics, "9090")
 }
 
-// Check refuses one port for two servers.
+// Check refuses the same port for both servers.
 func (p Ports) Check() error {
 	if p.Service != "0" && p.Service == p.metrics() {
 		return errors.New("METRICS_PORT: must be another port than PORT")
@@ -250,7 +250,7 @@ func (p Ports) Check() error {
 	return nil
 }
 
-// Listen opens the port of the service, and that of its metrics, which is not reachable from outside.
+// Listen opens the service's port and its metrics port, which is not reachable from outside.
 func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err error) {
 	if service, err = Listen(ctx, p.Host, p.Service); err != nil {
 		return nil, nil, fmt.Errorf("PORT: %w", err)
@@ -261,8 +261,8 @@ func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err e
 	return service, metrics, nil
 }
 
-// RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained:
-// scrapes take no connection of the service.
+// RunWithMetrics is like Run, and also serves GET /metrics on a second listener until the service has
+// drained, so that scrapes take no connections of the service.
 func (s *Server) RunWithMetrics(
 	ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener,
 ) error {
@@ -280,7 +280,7 @@ func (s *Server) RunWithMetrics(
 		s.Log.Info("listening", "address", on.Addr().String(), "service", s.Name+"-metrics")
 		go func() {
 			ended <- beside.Serve(on)
-			stop() // a service without metrics must not go on
+			stop() // a service without metrics must not continue
 		}()
 	})
 	err = errors.Join(err, beside.Close()) // a scrape is cut off; the scraper tries again

@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// Build says what a program was built from.
+// Build identifies what a program was built from.
 type Build struct {
-	// Version is that of the module, such as v1.4.0; (devel) where it was built from a folder.
+	// Version is the module's version, such as v1.4.0; (devel) if it was built from a folder.
 	Version string `json:"version" show:"Version"`
-	// Commit is 12 characters of the commit, with a + where files differed from it; unknown where the
-	// program was built without the repository.
+	// Commit is the commit's first 12 characters, with a + if files differed from it; unknown if the program was
+	// built without the repository.
 	Commit string `json:"commit" show:"Commit"`
 	Go     string `json:"go" show:"Go,detail"`
 }
 
-// Release names the build with the hash of a catalog, such as v1.4.0:1a2b3c4d, for an attribute of
-// messages: it has letters, digits and . - alone besides the colon.
+// Release joins the version and the hash of a catalog, such as v1.4.0:1a2b3c4d, for a message attribute.
+// Besides the colon it has only letters, digits, . and -.
 func (b Build) Release(catalog string) string {
-	version := strings.NewReplacer("+", ".", "(", "", ")", "").Replace(b.Version) // a module's has nothing else
+	version := strings.NewReplacer("+", ".", "(", "", ")", "").Replace(b.Version) // no others occur
 	return version[:min(len(version), maxVersion)] + ":" + catalog
 }
 
 const maxVersion = 50
 
-// BuildOf returns what the running program was built from.
+// BuildOf returns the Build of the running program.
 func BuildOf() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Scheme is how a sender signs, by its parts: HMAC-SHA256 over what Signs says. The zero Scheme is none.
+// Scheme describes how a sender signs: with HMAC-SHA256 over the parts in Signs. The zero Scheme is none.
 type Scheme struct {
 	Header string `json:"header"` // has the signature
 	// Separator makes the header a list: behind each prefix is a signature, one for each secret of a rotation.
@@ -31,21 +31,21 @@ type Scheme struct {
 	SecretPrefix string `json:"secret_prefix"` // behind it a secret is base64
 }
 
-// The schemes that Billhook sends by itself.
+// The schemes that Billhook itself signs with.
 var (
-	// Generic signs "timestamp.body", and where X-Webhook-Destination is set "timestamp.destination.body": the
-	// signature then holds at that path alone. No body that is JSON can be taken for a destination and a body.
+	// Generic signs "timestamp.body", or "timestamp.destination.body" if X-Webhook-Destination is set: then the
+	// signature is valid only at that path. A JSON body cannot be mistaken for a destination with a body.
 	Generic = Scheme{
 		Header: "X-Webhook-Signature", Encoding: "hex", TimestampHeader: "X-Webhook-Timestamp", Unit: seconds,
 		DestinationHeader: "X-Webhook-Destination", Signs: "{timestamp}.{destination}.{body}",
 	}
-	// Standard is Standard Webhooks.
+	// Standard is the scheme of Standard Webhooks.
 	Standard = Scheme{
 		Header: "webhook-signature", Prefix: "v1,", Separator: " ", Encoding: "base64",
 		TimestampHeader: "webhook-timestamp", Unit: seconds,
 		IDHeader: "webhook-id", Signs: "{id}.{timestamp}.{body}", SecretPrefix: "whsec_",
 	}
-	// Own are they by name.
+	// Own has these schemes by name.
 	Own = map[string]Scheme{"generic": Generic, "standard": Standard}
 )
 
@@ -54,14 +54,14 @@ const (
 	none    = "none"
 )
 
-// part is one of those that are signed before the body, and what joins it to the next.
+// part is a part that is signed before the body, and the text that joins it to the next.
 type part struct{ of, joint string }
 
-// compiled is a scheme as it is used: header names are in net/http's spelling, which saves the conversion.
+// compiled is a checked scheme. Its header names have net/http's spelling, which saves the conversion.
 type compiled struct {
 	Scheme
 	parts   []part
-	idJoint string // what joins the id to the next part
+	idJoint string // the text that joins the id to the next part
 	encode  func(sum []byte) string
 	decode  func(sum []byte, text string) bool
 }
@@ -71,7 +71,7 @@ var (
 	isSigned   = regexp.MustCompile(`^(` + signedPart.String() + `)*$`)
 )
 
-// Check reports what is wrong with the scheme's parts.
+// Check reports all mistakes in the scheme.
 func (s Scheme) Check() error {
 	_, err := s.compile()
 	return err

@@ -1,6 +1,6 @@
-// Package signature signs and verifies webhooks by schemes that are declared by their parts. It owns the
-// comparison in constant time, several secrets at once, and the replay window to both sides. It sees no
-// request, only the values of headers and the raw body.
+// Package signature signs and verifies webhooks by declared schemes. It owns the comparison in constant time,
+// the use of several secrets, and the replay window in both directions. It sees no request, only header
+// values and the raw body.
 package signature
 
 import (
@@ -26,14 +26,14 @@ var (
 	ErrMissing = errors.New("signature: header missing")
 	// ErrMalformed: a header occurs twice, or does not have the scheme's form.
 	ErrMalformed = errors.New("signature: header malformed")
-	// ErrSignature: no secret gives this signature.
+	// ErrSignature: no secret produces one of the signatures.
 	ErrSignature = errors.New("signature: does not match")
 	// ErrTooOld and ErrTooNew: the signed time is outside the window.
 	ErrTooOld = errors.New("signature: timestamp too old")
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// compileWith returns the scheme as it is used, and the secrets' HMAC keys. Errors name a secret by number.
+// compileWith returns the compiled scheme and the secrets' HMAC keys. Errors name a secret by its number.
 func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte, err error) {
 	if parts, err = scheme.compile(); err == nil && len(secrets) == 0 {
 		err = errors.New("signature: no secret")
@@ -64,7 +64,7 @@ type Verifier struct {
 	scheme    *compiled
 	tolerance time.Duration
 	now       func() time.Time
-	pools     []*sync.Pool // pools hold states, one pool per secret: making a state costs more than using it.
+	pools     []*sync.Pool // states by secret: making a state costs more than using it
 }
 
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
@@ -86,22 +86,22 @@ func NewVerifier(
 	return v, nil
 }
 
-// Claim is what the headers of a webhook say. It is well-formed and within the window. Nothing
-// is proven before Verify has checked the body.
+// Claim has the values from a webhook's headers, which are well-formed and within the window. It proves
+// nothing until Verify has checked the body.
 type Claim struct {
 	verifier *Verifier
 	stamp    string
-	// ID is that of the message, where the scheme signs one.
+	// ID is the message's id, if the scheme signs one.
 	ID string
-	// Destination is the path that the webhook is signed for; empty: for any. Who takes the webhook compares it.
+	// Destination is the path that the webhook is signed for; empty: any path. The receiver must compare it.
 	Destination string
-	// given are the digests in the signature header, n of them.
+	// given has the n digests of the signature header.
 	given [8][sha256.Size]byte
 	n     int
 }
 
-// Headers checks the headers. The body need not be read where it fails. header returns the values of one,
-// raw strings that the scheme signs. Base64 may be padded or not, and has no other spelling.
+// Headers checks the headers; after an error the body need not be read. header returns the raw values of a
+// header. Base64 is accepted with or without padding, and in no other spelling.
 func (v *Verifier) Headers(header func(name string) []string) (c Claim, err error) {
 	s := v.scheme
 	c.verifier = v
@@ -127,7 +127,7 @@ func (v *Verifier) Headers(header func(name string) []string) (c Claim, err erro
 			}
 		}
 	}
-	// With what joins the parts in the id a signature would hold for several ways to cut the same bytes.
+	// If the id contained the joining text, the signed bytes could be split into parts in several ways.
 	if c.ID != "" && strings.Contains(c.ID, s.idJoint) {
 		return Claim{}, ErrMalformed
 	}
@@ -169,19 +169,19 @@ func one(values []string) (string, error) {
 	return values[0], nil
 }
 
-// time parses a timestamp: digits only, and few enough for an int64 of nanoseconds.
+// time parses a timestamp: only digits, and few enough for an int64 of nanoseconds.
 func (v *Verifier) time(stamp string) (time.Time, error) {
 	n, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || len(stamp) > 18 || stamp[0] < '0' { // a sign
 		return time.Time{}, ErrMalformed
 	}
 	if v.scheme.Unit == seconds {
-		return time.Unix(n, 0), nil // which no number overflows into the window
+		return time.Unix(n, 0), nil // no number overflows into the window
 	}
 	return time.UnixMilli(n), nil
 }
 
-// decode reports whether the header has a signature, and its own timestamp once.
+// decode reads the signature header, and reports whether it has a signature and at most one timestamp.
 func (c *Claim) decode(given string) bool {
 	s := c.verifier.scheme
 	if s.Separator == "" {
@@ -205,8 +205,8 @@ func (c *Claim) decode(given string) bool {
 	return c.n > 0
 }
 
-// Verify returns nil where any secret gives any of the signatures. It tries every secret,
-// whether an earlier one has matched or not, in constant time.
+// Verify returns nil if any secret produces any of the signatures. It compares in constant time, and tries
+// every secret even after a match.
 func (c *Claim) Verify(body []byte) error {
 	found := 0
 	for _, pool := range c.verifier.pools {
@@ -236,7 +236,7 @@ func newState(key []byte, parts []part) *state {
 	return &state{mac: hmac.New(sha256.New, key), parts: parts}
 }
 
-// digest returns the HMAC over what is signed, without the parts that are empty, until the next call.
+// digest returns the HMAC over the non-empty parts and the body. The next call overwrites it.
 func (s *state) digest(id, stamp, destination string, body []byte) []byte {
 	s.mac.Reset()
 	s.prefix = s.prefix[:0]
@@ -278,14 +278,14 @@ func decodeHex(dst []byte, src string) bool {
 	return err == nil
 }
 
-// Signer signs webhooks as a source would.
+// Signer signs webhooks like a source.
 type Signer struct {
 	scheme *compiled
 	keys   [][]byte
 }
 
-// NewSigner returns a signer with secrets of at least MinSecret bytes each. In a list of signatures all of
-// them sign, so that a receiver changes to the next in its own time; other headers take one secret.
+// NewSigner returns a signer with secrets of at least MinSecret bytes each. If the scheme has a list of
+// signatures, all secrets sign, so that a receiver can rotate at any time; other schemes take one secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 	parts, all, err := compileWith(scheme, append([]string{secret}, also...))
 	if err != nil {
@@ -302,8 +302,8 @@ func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	return s.SignFor("", id, body, at)
 }
 
-// SignFor is Sign for a body that is sent to the destination: the path of its address, with the
-// query where there is one. What the scheme does not sign is not used.
+// SignFor is Sign for a body that is sent to a destination: the path of its URL, with the query if there is
+// one. Values that the scheme does not sign are ignored.
 func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[string]string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	if s.scheme.Unit != seconds {

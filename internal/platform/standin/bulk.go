@@ -14,7 +14,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// refused begins the id of a document that is refused every time, behind its tenant: a sample of dev has one.
+// refused begins the id, after the tenant, of a document that is always refused; dev has such a sample.
 const refused = "refuse-"
 
 var statuses = map[string]int{
@@ -30,8 +30,8 @@ type row struct {
 	source   string
 }
 
-// batch receives posts of a form. Each line has a mode of its own; one that hangs, or is forgotten, takes the
-// answer of the whole batch with it.
+// batch receives batches of a form. Each line has its own mode; if one line hangs or is forgotten, the whole
+// batch gets no answer.
 func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	rows, take := events, func(one row) string { return r.take(one.delivery, one.line) }
 	if form == catalog.Bulk {
@@ -84,7 +84,7 @@ func events(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type alone.
+// actions reads a bulk request like Elasticsearch: index or delete, with only _id, version and version_type.
 func actions(body []byte) (rows []row, why string) {
 	for rest := body; len(rest) > 0; {
 		var head, source []byte
@@ -123,7 +123,7 @@ func actions(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// mapped: the mapping is strict, of values and lists of objects of values. A message's head is not mapped.
+// mapped: the strict mapping takes scalars and lists, but no objects and no members of a message's head.
 func mapped(source string) bool {
 	members := map[string]jsontext.Value{}
 	if json.Unmarshal([]byte(source), &members) != nil || members["event_id"] != nil ||
@@ -159,7 +159,7 @@ func (r *Receiver) index(one row) (outcome string) {
 	case deletes && document.source == "":
 		outcome = Absent
 	case there && document.source == one.source:
-		outcome = Duplicate // it is what it was
+		outcome = Duplicate // the document is unchanged
 	default:
 		outcome = Applied
 		document.times++

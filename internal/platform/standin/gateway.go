@@ -11,18 +11,18 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// Where the gateway takes orders. GET of the path and the event's id says what became of one.
+// Paths at which the gateway takes orders. GET of the path with the event's id returns the order's outcome.
 const (
 	PaymentsPath = "/v1/payments"
 	RefundsPath  = "/v1/refunds"
 )
 
-// reused is what becomes of another order under a key that has one.
+// reused is the mode of a different order under a used key.
 const reused Mode = "reused"
 
-// Order is an order that the gateway has decided on.
+// Order is an order that the gateway has decided.
 type Order struct {
-	// Key is its Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue.
+	// Key is the Idempotency-Key. EventID is the producer's event id, unique within Tenant and a queue.
 	Key            string `json:"key"`
 	Tenant         string `json:"tenant,omitempty"`
 	EventID        string `json:"event_id"`
@@ -34,17 +34,17 @@ type Order struct {
 	Currency       string `json:"currency,omitempty"`
 	// Status is succeeded or declined.
 	Status string `json:"status"`
-	// Times is how often it was carried out: more than once only where it was forgotten.
+	// Times is how often the order was carried out: more than once only after its key was forgotten.
 	Times int `json:"times"`
 
-	forgotten bool // its key is
+	forgotten bool // its key is forgotten
 }
 
 // Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another
-// order under the same key. A payment is refunded once for each key. Orders are kept in memory.
+// order under the same key. A payment is refunded once per key. Orders are kept in memory.
 //
-// POST /gateway/behave and GET /gateway/orders are for people and have no authentication: serve it on the
-// loopback address. It is safe for concurrent use.
+// POST /gateway/behave and GET /gateway/orders are for people and need no authentication, so serve it only on
+// the loopback address. It is safe for concurrent use.
 type Gateway struct {
 	*service
 	orders []Order // in the order of their arrival
@@ -70,25 +70,25 @@ func NewGateway(config ServiceConfig) (*Gateway, error) {
 	return g, nil
 }
 
-// Before has the gateway leave all paths but its own to next.
+// Before makes the gateway pass all paths except its own to next.
 func (g *Gateway) Before(next http.Handler) http.Handler {
 	g.mux.Handle("/", next)
 	return g
 }
 
-// Orders are those that the gateway has decided on, in the order of their arrival.
+// Orders returns the orders that the gateway has decided, in order of arrival.
 func (g *Gateway) Orders() []Order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return append([]Order{}, g.orders...)
 }
 
-// CarriedOut is how often the orders of an event were carried out.
+// CarriedOut returns how often an event's orders were carried out.
 func (g *Gateway) CarriedOut(eventID string) int {
 	return g.times(func(o Order) bool { return o.EventID == eventID })
 }
 
-// Refunded is how often a payment was refunded, under all keys together.
+// Refunded returns how often a payment was refunded, counting all keys.
 func (g *Gateway) Refunded(payment string) int {
 	return g.times(func(o Order) bool { return o.Path == RefundsPath && o.PaymentID == payment })
 }
@@ -168,7 +168,7 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 	return *known, mode
 }
 
-// order is the one of a key; nil: there is none.
+// order returns the order with a key; nil: there is none.
 func (g *Gateway) order(path, key string) *Order {
 	if i := slices.IndexFunc(g.orders, func(o Order) bool { return o.Path == path && o.Key == key }); i >= 0 {
 		return &g.orders[i]

@@ -2,14 +2,14 @@ package standin
 
 import "time"
 
-// Pacing of a push subscription. The bounds of the backoff are documented, and that the window starts with
-// one digit, grows with success and shrinks with failure. The steps between are chosen here.
+// Pacing of a push subscription. Google documents the bounds of the backoff, and that the window starts with
+// a single digit, grows with success and shrinks with failure. The steps are chosen here.
 const (
 	minPushBackoff = 100 * time.Millisecond
 	maxPushBackoff = 60 * time.Second
 	startWindow    = 5
 	maxWindow      = 1000
-	// firstStep is the second wait where the retry policy starts at 0.
+	// firstStep is the second wait if the retry policy starts at 0.
 	firstStep = time.Second
 )
 
@@ -21,7 +21,7 @@ func (s *Simulator) ack(sub *subscription, l *lane) {
 	s.remove(sub, l)
 }
 
-// nack takes the pauses that there were when the push began.
+// nack handles a failed push. pauses is the subscription's count when the push began.
 func (s *Simulator) nack(sub *subscription, l *lane, pauses int) {
 	sub.window = max(sub.window/2, 1)
 	if pauses == sub.pauses {
@@ -49,7 +49,7 @@ func (sub *subscription) retryAfter(failures int) time.Duration {
 	return wait
 }
 
-// after calls f with the lock held when d has passed, unless the simulator is closed by then.
+// after calls f, with the lock held, once d has passed, unless the simulator is closed by then.
 func (s *Simulator) after(d time.Duration, f func()) {
 	time.AfterFunc(d, func() {
 		s.mu.Lock()

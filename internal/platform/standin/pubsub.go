@@ -1,6 +1,6 @@
-// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push subscriptions, the
-// issuer of push tokens, and the services that are called. It owns the behaviour that production documents
-// and Google's emulators lack. It refuses to be more than a stand-in: serve it on loopback alone.
+// Package standin has stand-ins within one process: for Pub/Sub with push subscriptions, for the issuer of
+// push tokens, and for the services that Billhook calls. It has behaviour that Google documents for
+// production but its emulators lack. Serve it only on the loopback address.
 package standin
 
 import (
@@ -35,8 +35,8 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for publishing,
-// and the simulator behind it. A publish is confirmed when the simulator has it; the server keeps none.
+// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback takes publishes
+// and passes them to the simulator. The simulator keeps and confirms them; the server keeps no messages.
 type Broker struct {
 	*Simulator
 	server *pstest.Server
@@ -47,7 +47,7 @@ func NewBroker(config SimulatorConfig) (*Broker, error) {
 	b := &Broker{Simulator: NewSimulator(config)}
 	b.server = pstest.NewServerWithAddress("127.0.0.1:0",
 		pstest.ServerReactorOption{FuncName: "Publish", Reactor: b})
-	// A client that looks up a topic finds it.
+	// The server has the topics too, so that a client can look them up.
 	for _, id := range slices.Sorted(maps.Keys(b.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
 		if _, err := b.server.GServer.CreateTopic(context.Background(), topic); err != nil {
@@ -57,7 +57,7 @@ func NewBroker(config SimulatorConfig) (*Broker, error) {
 	return b, nil
 }
 
-// Addr is the address of the gRPC server, as PUBSUB_EMULATOR_HOST takes it.
+// Addr returns the address of the gRPC server, in the form of PUBSUB_EMULATOR_HOST.
 func (b *Broker) Addr() string { return b.server.Addr }
 
 // Close stops the server and the simulator.
@@ -67,7 +67,7 @@ func (b *Broker) Close() error {
 
 var _ pstest.Reactor = (*Broker)(nil)
 
-// React implements pstest.Reactor: the simulator takes what is published.
+// React implements pstest.Reactor: it passes publishes to the simulator.
 func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	publish, ok := request.(*pubsubpb.PublishRequest)
 	if !ok {
@@ -79,7 +79,7 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 			Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey(),
 		}
 	}
-	// Another project's topic is none.
+	// A topic of another project is not found.
 	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
 	ids, err := b.publish(context.Background(), topic, messages)
 	code := codes.Unavailable
@@ -94,11 +94,11 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	return true, &pubsubpb.PublishResponse{}, status.Error(code, err.Error())
 }
 
-// pushBody is Pub/Sub's wrapped push body, with ids and times under two names each, as in production.
+// pushBody is Pub/Sub's wrapped push body. As in production, ids and times have two names each.
 type pushBody struct {
 	Message      pushedMessage `json:"message"`
 	Subscription string        `json:"subscription"`
-	// DeliveryAttempt is set with a dead-letter policy only.
+	// DeliveryAttempt is set only with a dead-letter policy.
 	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
 }
 
@@ -112,10 +112,10 @@ type pushedMessage struct {
 	PublishTime2 string            `json:"publish_time"`
 }
 
-// maxAnswerBytes is how much of an answer is read, so that its connection can be reused.
+// maxAnswerBytes bounds how much of an answer is read so that its connection can be reused.
 const maxAnswerBytes = 64 << 10
 
-// send reports whether the answer acknowledges the message; without one by the ack deadline it does not.
+// send pushes a message and reports whether an answer acknowledges it before the ack deadline.
 func (s *Simulator) send(sub *subscription, d *Message, url string) (acked bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
 	defer cancel()
@@ -164,15 +164,15 @@ const (
 	maxTokens  = 100
 )
 
-// Issuer stands in for Google's token service. It signs push tokens with a key of its own and
-// serves the public key as a JSON Web Key Set. With the keys' URL pointed here, the worker's
-// verification runs unchanged. It is safe for concurrent use.
+// Issuer stands in for Google's token service. It signs push tokens with its own key and serves the public
+// key as a JSON Web Key Set. A worker whose keys' URL points here verifies tokens as in production. It is
+// safe for concurrent use.
 type Issuer struct {
 	now  func() time.Time
 	key  *rsa.PrivateKey
 	kid  string
 	keys []byte
-	// tokens by their audience and account.
+	// tokens has the tokens by audience and account.
 	tokens *cache.Cache[string]
 }
 
@@ -209,7 +209,7 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 func (i *Issuer) sign(audience, email string) (string, error) {
 	now := i.now()
 	sum := sha256.Sum256([]byte(email))
-	subject := new(big.Int).SetBytes(sum[:8]).String() // the id of an account is a number
+	subject := new(big.Int).SetBytes(sum[:8]).String() // an account's id is a number
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": "https://accounts.google.com", "aud": audience, "azp": subject, "sub": subject,
 		"email": email, "email_verified": true,
@@ -234,10 +234,10 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 type Subscription struct {
 	ID    string
 	Topic string
-	// Path is the path of the push endpoint. If it is empty, messages are held (see Simulator.Held).
+	// Path is the path of the push endpoint; empty: messages are held (see Simulator.Held).
 	Path    string
 	Ordered bool
-	// Filter lets messages through; its zero value lets through all.
+	// Filter selects messages; its zero value selects all.
 	Filter                         routing.Filter
 	AckDeadline                    time.Duration
 	MinimumBackoff, MaximumBackoff time.Duration
@@ -247,8 +247,8 @@ type Subscription struct {
 	Retention           time.Duration
 }
 
-// Topology lists the subscriptions of the queues, as they are made on Google Cloud: the push subscription of
-// each queue, and for each dead-letter topic the hold and the push subscription that feeds the store.
+// Topology lists the queues' subscriptions as on Google Cloud: the push subscription of each queue, and for
+// each dead-letter topic the holding subscription and the push subscription that feeds the store.
 func Topology(queues []catalog.Queue) (all []Subscription) {
 	idOf := func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 	for _, q := range queues {

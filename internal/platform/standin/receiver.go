@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// Outcomes of a delivery, and of an action of a bulk.
+// Outcomes of a delivery, or of an action in a bulk request.
 const (
 	Applied   = "applied"
 	Duplicate = "duplicate"
@@ -24,59 +24,59 @@ const (
 	Refused   = "refused"
 	Hung      = "hung"
 	Forgotten = "forgotten"
-	// Stale: the version is not above the one that is there.
+	// Stale: the version is not above the stored one.
 	Stale = "stale"
 	// Absent: there is no document to delete.
 	Absent = "absent"
 )
 
 var (
-	outcomes = map[Mode]string{Fail: Failed, Refuse: Refused, Hang: Hung} // of what is not applied
+	outcomes = map[Mode]string{Fail: Failed, Refuse: Refused, Hang: Hung} // for deliveries that are not applied
 	answers  = map[string]Mode{Failed: Fail, Refused: Refuse, Hung: Hang, Forgotten: Lose}
 )
 
-// PartnerPath is where a third party gets events by Standard Webhooks: the URL of an endpoint
-// that is registered for a try.
+// PartnerPath is where the third party receives events by Standard Webhooks. Register it as an endpoint to
+// try them.
 const PartnerPath = "/partner"
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
 	Path string `json:"path"`
-	// Key is the Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue; of a
-	// post that does not say it, the key; of a bulk, the document's _id.
+	// Key is the Idempotency-Key. EventID is the producer's event id, unique within Tenant and a queue. If a
+	// post does not name it, it is the key; in a bulk request it is the document's _id.
 	Key     string `json:"key,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
 	EventID string `json:"event_id"`
-	// Action is the event type where the body is no notice of a payment.
+	// Action is the action of a payment's notice, else the event type.
 	Action string `json:"action"`
-	// Status is what became of a payment, such as succeeded.
+	// Status is a payment's outcome, such as succeeded.
 	Status         string    `json:"status,omitempty"`
 	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
-	// Outcome is one of the outcomes. What is forgotten was applied too, unless it had been before.
+	// Outcome is one of the outcomes above. A forgotten delivery was applied, too, unless it was a duplicate.
 	Outcome string `json:"outcome"`
 }
 
-// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event once per path
-// and Idempotency-Key; GET of the path for reconciling says whether it was. It stands in for a third party,
-// too, at PartnerPath. Deliveries are kept in memory.
+// Receiver stands in for the targets. A POST to one of the catalog's paths applies an event once per path and
+// Idempotency-Key. A GET of the reconcile path returns whether it was applied. At PartnerPath it also stands
+// in for a third party. Deliveries are kept in memory.
 //
-// GET /deliveries and POST /behave are for people and have no authentication: serve it on the loopback
-// address. It is safe for concurrent use.
+// GET /deliveries and POST /behave are for people and need no authentication, so serve it only on the
+// loopback address. It is safe for concurrent use.
 type Receiver struct {
 	*service
 	deliveries []Delivery
 	held       map[delivered]held
-	// partner checks what the third party gets; none: nobody is trusted.
+	// partner verifies the third party's deliveries; empty: all are refused.
 	partner []*signature.Verifier
 }
 
-// delivered is what a path got under a key, or as an _id.
+// delivered identifies a delivery by its path and its key or _id.
 type delivered struct{ path, key string }
 
-// held is an event that was applied, with the hash of its body, or a document as the index has it: deleted,
-// without a source. It was applied, or changed, so many times.
+// held is an applied event with the hash of its body, or a document of the index; a deleted one has no
+// source. times is how often it was applied or changed.
 type held struct {
 	id, source string
 	version    int64
@@ -95,7 +95,7 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
-	taken := map[string]bool{"/behave": true, PartnerPath: true} // which are not the services'
+	taken := map[string]bool{"/behave": true, PartnerPath: true} // these paths do not belong to the services
 	for _, post := range config.Posts {
 		if !taken[post.Path] {
 			receive := r.receive
@@ -117,8 +117,8 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	return r, nil
 }
 
-// Trust has the third party check what it gets by the secret of its endpoint, whsec_... .
-// Before the first call it refuses everything.
+// Trust makes the third party verify deliveries with the secret of its endpoint, whsec_... . Before the first
+// call it refuses all.
 func (r *Receiver) Trust(secret string) error {
 	verifier, err := signature.NewVerifier(signature.Standard, []string{secret}, r.tolerance, r.now)
 	if err != nil {
@@ -130,8 +130,8 @@ func (r *Receiver) Trust(secret string) error {
 	return nil
 }
 
-// Applied returns how often the event was applied, on all paths together; of a document's _id, how often the
-// document was changed.
+// Applied returns how often an event was applied, on all paths together, or how often the document with that
+// _id was changed.
 func (r *Receiver) Applied(id string) (times int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,14 +143,14 @@ func (r *Receiver) Applied(id string) (times int) {
 	return times
 }
 
-// Deliveries returns every delivery with a valid signature, in the order of arrival.
+// Deliveries returns every delivery with a valid signature, in order of arrival.
 func (r *Receiver) Deliveries() []Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.deliveries)
 }
 
-// delivery is what a post, or a line of a batch, delivers.
+// delivery converts a post, or a line of a batch, to a Delivery.
 func (p posted) delivery() Delivery {
 	return Delivery{
 		Key: p.EventID, Tenant: p.Tenant, EventID: cmp.Or(p.SourceEventID, p.EventID),
@@ -159,7 +159,7 @@ func (p posted) delivery() Delivery {
 	}
 }
 
-// receive takes a post that says what has happened, and a notice of whose payment it is.
+// receive takes a post with an event type, or a payment's notice with an action and a subscription.
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	complete := func(p posted) bool { return p.EventType != "" || (p.Action != "" && p.SubscriptionID != "") }
 	given, body, ok := r.keyed(w, request, complete,
@@ -197,7 +197,7 @@ func (r *Receiver) apply(w http.ResponseWriter, request *http.Request, d Deliver
 	}
 }
 
-// take holds one lock: of two concurrent deliveries with one key, the second is a duplicate.
+// take holds one lock, so that the second of two concurrent deliveries with one key is a duplicate.
 func (r *Receiver) take(d Delivery, body []byte) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"billhook/internal/platform/boltstore"
 )
 
-// Loaded says what a file held.
+// Loaded counts the messages that a file held.
 type Loaded struct {
-	// Waiting counts messages that wait for delivery. Gone counts those of subscriptions that no longer exist.
+	// Waiting counts messages that wait for delivery; Gone counts messages of subscriptions that are gone.
 	Waiting, Gone int
 }
 
-// logged is one line of the file: what a subscription got, has done with, or whether it is paused now.
+// logged is one line of the file: a message that a subscription got, or is done with, or a change of Paused.
 type logged struct {
 	Subscription string   `json:"subscription"`
 	Got          *Message `json:"got,omitempty"`
@@ -29,9 +29,9 @@ type logged struct {
 	Paused       *bool    `json:"paused,omitempty"`
 }
 
-// Load loads what an earlier simulator has left at the path, if it has. From then on every change is
-// written there before a publish is confirmed, so that what waits outlives a killed process. Call it before
-// Publish and PushTo. How often a push has failed is written at Close alone.
+// Load loads an earlier simulator's file at the path, if there is one. From then on every change is written
+// there before a publish is confirmed, so that waiting messages survive a killed process. Call it before
+// Publish and PushTo. The number of failed pushes is written only at Close.
 func (s *Simulator) Load(path string) (Loaded, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 	return loaded, nil
 }
 
-// load enqueues the messages that were not done with. A last line that was cut off was not confirmed.
+// load enqueues the messages that were not done. It ignores a truncated last line, which was not confirmed.
 func (s *Simulator) load(path string) (loaded Loaded, err error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -84,7 +84,7 @@ func (s *Simulator) load(path string) (loaded Loaded, err error) {
 		case sub.Path != "":
 			loaded.Waiting++
 		}
-		// The next ids stay above a loaded one, also where the clock was set back.
+		// New ids stay above loaded ones, even if the clock was set back.
 		if id, err := strconv.ParseInt(entry.Got.ID, 10, 64); err == nil {
 			s.nextID = max(s.nextID, id)
 		}
@@ -130,7 +130,7 @@ var (
 	_ pause.Switch = (*Simulator)(nil)
 )
 
-// Standing implements pause.Viewer. A subscription of the simulator is never undone or unmarked.
+// Standing implements pause.Viewer. Nobody else can undo a pause of a simulator's subscription.
 func (s *Simulator) Standing(_ context.Context, q catalog.Queue) (pause.Standing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Simulator) Standing(_ context.Context, q catalog.Queue) (pause.Standing
 	}
 }
 
-// Pause implements pause.Switch. A push in flight ends as usual.
+// Pause implements pause.Switch. A running push ends as usual.
 func (s *Simulator) Pause(_ context.Context, q catalog.Queue, _ time.Time) error {
 	return s.setPaused(q, true)
 }

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// Mode is what a stand-in of an outside service does with a request in place of its work.
+// Mode is what a service's stand-in does with a request instead of its normal work.
 type Mode string
 
 const (
@@ -25,17 +25,17 @@ const (
 	Fail Mode = "fail"
 	// Refuse answers 422 and does nothing.
 	Refuse Mode = "refuse"
-	// Hang does nothing, and does not answer until the sender gives up or the stand-in is closed.
+	// Hang does nothing, and holds the request until the sender gives up or the stand-in is closed.
 	Hang Mode = "hang"
-	// Forget is, of the receiver, to apply the delivery and to cut the connection without an answer. The
-	// gateway carries out the order, answers, and forgets its key: a lookup finds nothing, and it
-	// carries out the repetition once more.
+	// Forget makes the receiver apply the delivery and cut the connection without an answer. It makes the
+	// gateway carry out the order, answer, and forget its key: a lookup does not find it, and a repetition is
+	// carried out again.
 	Forget Mode = "forget"
-	// Lose is, of the gateway, to carry out the order and to cut the connection without an answer.
+	// Lose makes the gateway carry out the order and cut the connection without an answer.
 	Lose Mode = "lose"
-	// Decline is, of the gateway, to carry out nothing, to say so with status 200, and to remember it.
+	// Decline makes the gateway decline the order with status 200, and remember that.
 	Decline Mode = "decline"
-	// Normal takes back the modes that were set before.
+	// Normal removes the modes that were set before.
 	Normal Mode = "normal"
 )
 
@@ -46,13 +46,13 @@ const (
 
 // ServiceConfig configures a Receiver or a Gateway.
 type ServiceConfig struct {
-	// Secrets of the sender. Any of them is accepted. Those of Standard sign by Standard Webhooks.
+	// Secrets are the sender's secrets, and Standard those for Standard Webhooks. Any of them is accepted.
 	Secrets, Standard []string
-	// Posts are the posts that a receiver takes; nil: the payment webhook alone.
+	// Posts are the posts that a receiver takes; nil: only the payment webhook.
 	Posts []catalog.Post
 	// Tolerance is how far a signed time may be from now, in both directions.
 	Tolerance time.Duration
-	// Now; nil: the machine's clock.
+	// Now returns the time; nil: the machine's clock.
 	Now func() time.Time
 }
 
@@ -63,14 +63,14 @@ type service struct {
 	tolerance time.Duration
 	now       func() time.Time
 	ended     chan struct{}
-	// Close ends the requests that hang, now and from now on.
+	// Close ends all hanging requests, also later ones.
 	Close func()
 
 	mu           sync.Mutex
 	instructions []instruction
 }
 
-// instruction is left for so many requests: of those with its id, or of any.
+// instruction applies to the next left requests: those with its id, or any if that is empty.
 type instruction struct {
 	mode Mode
 	left int
@@ -107,8 +107,8 @@ func newService(config ServiceConfig, modes ...Mode) (*service, error) {
 // ServeHTTP implements http.Handler.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Behave sets what becomes of the next requests, 1 to 1,000,000, after those of earlier calls: of any, or of
-// those with the id of an event, a payment or a subscription. Normal needs no times.
+// Behave sets the mode of the next requests, 1 to 1,000,000, after the modes of earlier calls. With the id of
+// an event, a payment or a subscription it applies only to requests with that id. Normal needs no times.
 func (s *service) Behave(id string, mode Mode, times int) error {
 	switch {
 	case mode != Normal && !slices.Contains(s.modes, mode):
@@ -128,7 +128,7 @@ func (s *service) Behave(id string, mode Mode, times int) error {
 	return nil
 }
 
-// instruct is Behave for people: {"mode":"fail","times":1,"id":"..."}.
+// instruct is Behave as a request for people: {"mode":"fail","times":1,"id":"..."}.
 func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
 	var given struct {
 		Mode  Mode   `json:"mode"`
@@ -148,7 +148,7 @@ func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// next takes one request off the oldest instruction for one of its ids, or for any. The lock is held.
+// next uses the oldest instruction for one of the ids, or for any, once. The caller holds the lock.
 func (s *service) next(ids ...string) Mode {
 	n := slices.IndexFunc(s.instructions, func(i instruction) bool {
 		return i.id == "" || slices.Contains(ids, i.id)
@@ -184,12 +184,12 @@ func readSigned(
 			return body, true
 		}
 	}
-	// The text is one of a handful, and a person at work on a sender needs it.
+	// The text is one of a fixed few, and a developer of a sender needs it.
 	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
 	return nil, false
 }
 
-// payment is what a post says of one.
+// payment has the fields of a payment in a post.
 type payment struct {
 	PaymentID string `json:"payment_id"`
 	Amount    string `json:"amount"`
@@ -211,8 +211,8 @@ type posted struct {
 	Payload        payment `json:"payload"`
 }
 
-// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed
-// says what a post has that is complete.
+// keyed reads a signed post, whose Idempotency-Key must be its event_id. If ok is false, it has answered.
+// needed describes the members of a complete post.
 func (s *service) keyed(
 	w http.ResponseWriter, r *http.Request, complete func(posted) bool, needed string,
 ) (given posted, body []byte, ok bool) {
@@ -234,7 +234,7 @@ func (s *service) keyed(
 	return given, nil, false
 }
 
-// lookup answers a signed request about an event with what is known of it on a path, or nil.
+// lookup answers a signed request about an event with the value of known, or with 404 for nil.
 func (s *service) lookup(path string, known func(path, id string) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := readSigned(w, r, s.verifiers); !ok {
@@ -251,7 +251,7 @@ func (s *service) lookup(path string, known func(path, id string) any) http.Hand
 	}
 }
 
-// instead answers a request as its mode says; of a mode that lets the work be done it reports false.
+// instead answers a request by its mode. It returns false if the mode allows the normal answer.
 func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) bool {
 	switch mode {
 	case Fail:
@@ -266,7 +266,7 @@ func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) boo
 		}
 		fallthrough
 	case Lose:
-		panic(http.ErrAbortHandler) // it ends the request without an answer
+		panic(http.ErrAbortHandler) // this ends the request without an answer
 	default:
 		return false
 	}

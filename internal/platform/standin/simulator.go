@@ -29,25 +29,25 @@ var (
 // SimulatorConfig configures a Simulator.
 type SimulatorConfig struct {
 	ProjectID string
-	// Topics in addition to those of the subscriptions.
+	// Topics are further topics, beside those of the subscriptions.
 	Topics        []string
 	Subscriptions []Subscription
 	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
-	// Transport sends the pushes; nil: the simulator's own.
+	// Transport sends the pushes; nil: the simulator makes its own.
 	Transport http.RoundTripper
 }
 
 // Message is a message in a subscription.
 type Message struct {
 	contract.Message
-	// ID is a number. It is unique also across restarts.
+	// ID is a number that is unique even across restarts.
 	ID          string
 	PublishTime time.Time
 	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
-// Simulator is the subscription side of Pub/Sub. It pushes as documented, and is safe for concurrent use.
+// Simulator is Pub/Sub's subscription side. It pushes as Google documents, and is safe for concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client
@@ -61,7 +61,7 @@ type Simulator struct {
 	nextID  int64
 	topics  map[string][]*subscription
 	subs    map[string]*subscription
-	// log is the file of changes; nil: there is none. logFailed is why it is no longer written.
+	// log is the file of changes; nil: none. logFailed is the error after which it is not written any more.
 	log       *os.File
 	logFailed error
 }
@@ -69,31 +69,31 @@ type Simulator struct {
 type subscription struct {
 	Subscription
 	lanes   map[string]*lane // by ordering key
-	ready   []*lane          // their first messages may be pushed
+	ready   []*lane          // lanes whose first message may be pushed
 	waiting map[*Message]bool
 
-	// paused: it has no endpoint for now, and keeps what is published.
+	// paused: it keeps published messages and does not push them.
 	paused bool
 
-	// outstanding counts the messages that are being pushed, of which there may be as many as window.
+	// outstanding counts the messages that are being pushed; window is its maximum.
 	outstanding, window int
 	// pushBackoff is the current pause after a failure, which ends at pausedUntil.
 	pushBackoff time.Duration
 	pausedUntil time.Time
-	// pauses counts the push backoffs: a push sent before the current pause does not lengthen it.
+	// pauses counts the push backoffs, so that a push sent before the current pause does not lengthen it.
 	pauses int
 }
 
-// lane is the messages of one ordering key, delivered one after the other, or a single message without one.
+// lane has the messages of one ordering key, delivered one by one, or a single message without a key.
 type lane struct {
 	key   string
-	queue []*Message // the first one is being pushed, waits for its next attempt, or is in ready
+	queue []*Message // its first message is being pushed, waits for a retry, or is ready
 }
 
-// NewSimulator returns a running simulator. The catalog has checked its subscriptions.
+// NewSimulator returns a running simulator. It does not check the subscriptions, as the catalog does.
 func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxWindow // each push of a full window has one
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxWindow // one for each push of a full window
 	// A redirect is never followed: Pub/Sub treats it as a failure.
 	client := &http.Client{
 		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
@@ -116,7 +116,7 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 }
 
 // Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The
-// error is ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error nothing was added.
+// error is ErrNoTopic, ErrClosed or from contract.Message.Check; after an error no message was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 func (s *Simulator) enqueue(sub *subscription, d *Message) {
 	sub.waiting[d] = true
 	if sub.Path == "" {
-		return // it is held
+		return // held messages are not pushed
 	}
 	l := &lane{}
 	if sub.Ordered && d.OrderingKey != "" {
@@ -226,7 +226,7 @@ func (s *Simulator) push(sub *subscription, l *lane, d *Message, url string, pau
 	s.dispatch(sub)
 }
 
-// forward makes the first message of a lane a dead letter.
+// forward publishes a lane's first message as a dead letter.
 func (s *Simulator) forward(sub *subscription, l *lane) {
 	d := l.queue[0]
 	message := d.Message
@@ -238,12 +238,12 @@ func (s *Simulator) forward(sub *subscription, l *lane) {
 		"CloudPubSubDeadLetterSourceSubscriptionProject": s.config.ProjectID,
 		"CloudPubSubDeadLetterSourceTopicPublishTime":    d.PublishTime.Format("2006-01-02T15:04:05.000-07:00"),
 	})
-	// before it is removed: a killed process leaves it in both places, and not in none
+	// publish before the removal, so that a killed process duplicates the message but does not lose it
 	s.take(sub.DeadLetterTopic, message)
 	s.remove(sub, l)
 }
 
-// remove ends the first message of a lane, which goes on with the next.
+// remove removes a lane's first message and makes the next one ready.
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
@@ -255,7 +255,7 @@ func (s *Simulator) remove(sub *subscription, l *lane) {
 	}
 }
 
-// PushTo sets the worker's URL. The first call starts the pushing: until then messages are accepted and kept.
+// PushTo sets the worker's URL. The first call starts the pushes; until then messages are accepted and kept.
 func (s *Simulator) PushTo(baseURL string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,15 +284,15 @@ func (s *Simulator) Held(subscription string) []Message {
 	return held
 }
 
-// inOrder are the messages that are not acknowledged, in the order of publishing: ids rise.
+// inOrder returns the unacknowledged messages by id, which is the order of publishing.
 func (sub *subscription) inOrder() []*Message {
 	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *Message) int {
 		return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))
 	})
 }
 
-// Close cancels running pushes and waits for the simulator's goroutines. What waits, or was being pushed, is
-// left in the file of Load, and lost where there is none.
+// Close cancels running pushes and waits for the simulator's goroutines. Unacknowledged messages stay in the
+// file of Load; without a file they are lost.
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -312,8 +312,8 @@ func (s *Simulator) Close() error {
 	return nil
 }
 
-// Backlogs returns what each subscription holds now: its messages that are not acknowledged, also
-// those that are being pushed. It never fails.
+// Backlogs returns each subscription's unacknowledged messages, including those that are being pushed. It
+// never fails.
 func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

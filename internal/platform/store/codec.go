@@ -13,27 +13,27 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnreadable: a field that decides is missing or of another type. The text names the field and no value.
+// ErrUnreadable: a required field is missing or of another type. The text names the field, not its value.
 var ErrUnreadable = errors.New("store: document is not readable")
 
-// Encode returns a struct as the fields of a document. A member is stored if it has a tag:
+// Encode converts a struct to the fields of a document. It stores the members that have a tag:
 //
 //	Queue   string     `store:"queue,required"`
 //	Expires time.Time  `store:"expire_at,omitzero"`
 //	Filter  Filter     `store:",inline"`
 //
-// omitzero leaves out a zero value or an empty list. The members of an inline struct are members of
-// the document. required and strict are for Decode.
+// omitzero leaves out a zero value or an empty list. The members of an inline struct become members of the
+// document. required and strict are for Decode.
 //
-// Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs, and
-// maps by a string of any of these, as maps, a map[string]any as it is; []string and a slice of structs
-// as a list; a pointer as its value. A []byte is stored as text. If it is not UTF-8, it is stored in base64,
-// in a field whose name ends with _base64. Encode panics on any other type.
+// Texts, bools, int and int64 are stored unchanged; times in UTC and microseconds; structs and maps with
+// string keys as maps; a map[string]any unchanged; a []string or a slice of structs as a list; a pointer as
+// its value. A []byte is stored as text or, if it is not UTF-8, in base64 in a field whose name ends with
+// _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
 // Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves its
-// member as it is, and a field of another type makes it zero; a list or map loses the elements of another
-// type. For a required member both are errors that wrap ErrUnreadable, for a strict one the latter.
+// member unchanged; a field of another type sets it to zero, and a list or map loses elements of another
+// type. Both are errors for a required member, only the latter for a strict one; they wrap ErrUnreadable.
 func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
 }
@@ -121,7 +121,7 @@ func stored(value reflect.Value) any {
 	case reflect.Map:
 		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
 		for name, one := range value.Seq2() {
-			element.Set(one) // which has an address, as stored needs
+			element.Set(one) // a copy with an address, which stored needs
 			all[name.String()] = stored(element)
 		}
 		return all

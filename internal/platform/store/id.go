@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// ID is the id of a document that is known by names, the tenant's first where producers give them:
-// other names have another id, and what a name holds does not matter. A hash stands first, because
-// names rise, and rising ids are a hot spot. ID(a, b)+"~" begins the ids of all that is of a's b.
+// ID returns the id of a document that names identify, with the tenant first if producers choose them.
+// Different names, of any content, have different ids. A hash comes first, because rising names would make a
+// hot spot. ID(a, b)+"~" is the prefix of all ids below a and b.
 func ID(names ...string) string {
 	path := Path(names...)
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:4]) + "-" + path
 }
 
-// Path is the id of a document of a collection that people read in the order of its names: the names,
-// escaped, without a hash. Path(a)+"~" begins the ids of all that is a's.
+// Path returns an id for a collection that is read in the order of its names: the escaped names, without a
+// hash. Path(a)+"~" is the prefix of all ids below a.
 func Path(names ...string) string {
 	escaped := make([]string, len(names))
 	for i, name := range names {
-		escaped[i] = strings.ReplaceAll(url.PathEscape(name), "~", "%7E") // PathEscape leaves the tilde
+		escaped[i] = strings.ReplaceAll(url.PathEscape(name), "~", "%7E") // PathEscape does not escape the tilde
 	}
 	return strings.Join(escaped, "~")
 }

@@ -15,7 +15,7 @@ type Key struct {
 
 func (k Key) String() string { return k.Collection + "/" + k.ID }
 
-// CheckKey reports whether the key can name a document, wrapping ErrInvalid.
+// CheckKey returns an error that wraps ErrInvalid if the key cannot name a document.
 func CheckKey(key Key) error {
 	for _, part := range []string{key.Collection, key.ID} {
 		if part == "" || len(part) > MaxIDBytes || part == "." || part == ".." {

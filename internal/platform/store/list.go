@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// List returns a page of what read makes of the documents that a query finds, and where the next page begins,
-// with Newest too: behind a full page there may be none. The error is read's, or wraps the store's.
+// List returns a page of a query's documents, converted by read, and the cursor of the next page. With
+// Newest, the page after a full one may be empty. The error is read's, or wraps the store's.
 func List[T any](
 	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
 ) (list []T, next Cursor, err error) {
@@ -30,13 +30,13 @@ func List[T any](
 	return list, page.Next, nil
 }
 
-// behind is where the page behind a document of the newest begins.
+// behind returns the cursor after a document in the order of Newest.
 func (q Query) behind(doc Document) Cursor {
 	at, _ := doc.Fields[q.Newest.Field].(time.Time)
 	return Cursor{At: at, ID: doc.Key.ID}
 }
 
-// Each yields the documents that a query finds, page after page. An error is the last that it yields.
+// Each yields the documents that a query finds, page by page. It ends after it has yielded an error.
 func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		for {
@@ -57,7 +57,7 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 	}
 }
 
-// All returns what read makes of all documents that a query finds. The error is read's, or wraps the store's.
+// All returns all documents of a query, converted by read. The error is read's, or wraps the store's.
 func All[T any](
 	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
 ) (all []T, err error) {
@@ -75,7 +75,7 @@ func All[T any](
 	return all, nil
 }
 
-// Equals is the Equal of a query, by fields and their values in turn. One that is empty is not compared.
+// Equals returns a query's Equal, from pairs of field and value. It leaves out empty values.
 func Equals(pairs ...string) map[string]any {
 	equal := map[string]any{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -86,7 +86,7 @@ func Equals(pairs ...string) map[string]any {
 	return equal
 }
 
-// Count returns how many documents a query finds, counted up to its limit.
+// Count returns how many documents a query finds, up to its limit.
 func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 	query.Count = true
 	page, err := from.Query(ctx, query)
@@ -96,18 +96,18 @@ func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 	return page.Count, nil
 }
 
-// few is how many documents Few reads at a time: each may be large.
+// few is the page size of Few: the documents may be large.
 const few = 100
 
-// Few asks for the newest of what has one value in a field that few documents share, as those of one event
-// do: by that field alone, which needs no composite index, and compares the rest itself. Other queries are
-// asked as they are.
+// Few answers queries by Newest with a condition on a field whose values are each shared by few documents,
+// such as an event's id. It queries only by that field, which needs no composite index, and filters and sorts
+// the result itself. It passes other queries on.
 type Few struct {
 	Querier
 	Field string
 }
 
-// Query returns a page.
+// Query returns a page of the documents.
 func (f Few) Query(ctx context.Context, q Query) (page Page, err error) {
 	value, named := q.Equal[f.Field]
 	if !named || q.Newest == nil {
@@ -133,7 +133,7 @@ func (f Few) Query(ctx context.Context, q Query) (page Page, err error) {
 	return page, nil
 }
 
-// selects reports whether a document is one of the newest that a query is for.
+// selects reports whether a query by Newest selects a document.
 func (q Query) selects(doc Document) bool {
 	for name, value := range q.Equal {
 		if doc.Fields[name] != value {
@@ -145,18 +145,18 @@ func (q Query) selects(doc Document) bool {
 		(q.After.IsZero() || q.behind(doc).Compare(q.After) < 0)
 }
 
-// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those
-// behind them: one damaged document stops no list. Whoever gets one alone gets an error.
+// Readable is a store whose pages leave out unreadable documents and are filled up with the next ones, so
+// that one damaged document does not stop a list. Get still returns it, for its caller to report an error.
 type Readable struct {
 	Store
-	// Check says, by collection, why a document cannot be read. Other collections are left alone.
+	// Check returns, by collection, why a document is unreadable. Other collections are not checked.
 	Check map[string]func(Document) error
 	// Skipped is called with each document that a page leaves out.
 	Skipped func(ctx context.Context, key Key)
 }
 
-// Query returns a page of the documents that can be read. What a query by Due finds is work and no list:
-// whoever does it says what becomes of a document that cannot be read.
+// Query returns a page of readable documents. A query by Due is passed on unchecked: its documents are work
+// to do, and the caller decides what happens with an unreadable one.
 func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 	check := r.Check[q.Collection]
 	if check == nil || q.Count || q.Due != nil {
@@ -192,8 +192,8 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 
 const shortest = 4
 
-// Named returns the document of an id, or of the only one that begins so. The error wraps ErrNotFound,
-// ErrAmbiguous, which names two, or is the store's.
+// Named returns the document whose id is key.ID, or the only one whose id begins with it. The error wraps
+// ErrNotFound or ErrAmbiguous, which names two ids, or is the store's.
 func Named(ctx context.Context, from interface {
 	Getter
 	Querier

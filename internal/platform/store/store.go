@@ -1,7 +1,7 @@
 // Package store describes the document database: three operations (Get, Commit, Query), which
 // internal/platform/gcp/firestore and internal/platform/boltstore implement, and the codec between structs
-// and documents. It refuses interactive transactions: a caller reads a document with its version, decides,
-// and commits at that version, which Update does for it.
+// and documents. It has no interactive transactions: a caller reads a document with its version, decides, and
+// commits on the condition that the version is the same. Update does this for the caller.
 package store
 
 import (
@@ -16,24 +16,24 @@ import (
 	"unicode/utf8"
 )
 
-// The named errors. Any other error means that the store did not answer. The outcome of the call
-// is then unknown, and the caller tries again.
+// The named errors. Any other error means that the store did not answer: the outcome of the call is unknown,
+// and the caller retries.
 var (
 	// ErrNotFound: Get found no document at the key.
 	ErrNotFound = errors.New("store: no such document")
-	// ErrExists: a Create of the commit found a document; nothing was written. The document may
-	// be from the caller's own earlier commit, whose answer was lost.
+	// ErrExists: a Create in the commit found a document; nothing was written. The document may come from the
+	// caller's own earlier commit, whose answer was lost.
 	ErrExists = errors.New("store: document exists already")
-	// ErrStale: the document of a Replace or Delete has changed or is gone; nothing was written.
+	// ErrStale: the document of a Replace or Delete has changed or is deleted; nothing was written.
 	ErrStale = errors.New("store: document is not at the version")
 	// ErrInvalid: the request itself is wrong; nothing was sent.
 	ErrInvalid = errors.New("store: invalid request")
-	// ErrAmbiguous: several ids begin so.
+	// ErrAmbiguous: several ids begin with the given text.
 	ErrAmbiguous = errors.New("store: ambiguous id")
 )
 
-// Limits: of an id, of the writes of a commit, of the documents of a page, and of how deep maps and
-// lists nest in a document, its fields included.
+// Limits: the bytes of an id, the writes of a commit, the documents of a page, and how deep maps and lists
+// may nest in a document, with its fields as the first level.
 const (
 	MaxIDBytes = 1500
 	MaxWrites  = 500
@@ -41,29 +41,29 @@ const (
 	MaxDepth   = 20
 )
 
-// Version identifies one state of one document; zero: none. It has no order.
+// Version identifies one state of one document; zero: no document. Versions have no order.
 type Version int64
 
-// MarshalText writes it as a text: as a number of JSON it would lose digits.
+// MarshalText writes the version as text, because a JSON number would lose digits.
 func (v Version) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(v), 10), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText reads the text of MarshalText.
 func (v *Version) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	*v = Version(n)
 	return err //nolint:wrapcheck // JSON says where it stands
 }
 
-// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC,
-// microseconds), nil, or a map[string]any or []any of these; never a float. Strings are valid
-// UTF-8. A list holds no list. A name is not empty and not of the form __x__.
+// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC, microseconds),
+// nil, or a map[string]any or []any of these; never a float. Strings are valid UTF-8. A list holds no list. A
+// name is not empty, and does not have the form __x__.
 type Document struct {
 	Key     Key
 	Fields  map[string]any
 	Version Version
 }
 
-// Op is what a Write does.
+// Op is the operation of a Write.
 type Op int
 
 // The operations of a Write; see the constructors.
@@ -75,24 +75,24 @@ const (
 	OpDelete
 )
 
-// Write is one write of a commit, made by Create, Set, Replace, Increment or Delete. A commit has at
-// most one write for each key.
+// Write is one write of a commit, made by Create, Set, Replace, Increment or Delete. A commit has at most one
+// write per key.
 type Write struct {
 	Op      Op
 	Key     Key
 	Fields  map[string]any
 	Add     map[string]int64
 	Version Version
-	// Moves: it is a Move. Floor is the field that it may not bring below zero; empty: none.
+	// Moves marks a Move. Floor is the field that must not fall below zero; empty: none.
 	Moves bool
 	Floor string
-	// Stamp names a field that gets the database's time of the commit; empty: none does.
+	// Stamp names a field that is set to the database's time of the commit; empty: none.
 	Stamp string
 }
 
-// Stamped has the database set a field to its own time, at which it takes the commit: to the same in all
-// writes of the commit. A commit that begins later gets no earlier time, unless the database takes one for
-// longer than it takes.
+// Stamped makes the database set a field to its own time of the commit, which is the same in all writes of
+// the commit. A commit that begins later never gets an earlier time, unless the database delays one of them
+// unusually long.
 func (w Write) Stamped(field string) Write {
 	w.Stamp = field
 	return w
@@ -103,13 +103,13 @@ func Create(key Key, fields map[string]any) Write {
 	return Write{Op: OpCreate, Key: key, Fields: fields}
 }
 
-// Set writes the whole document, in any case.
+// Set writes the whole document, whether it exists or not.
 func Set(key Key, fields map[string]any) Write {
 	return Write{Op: OpSet, Key: key, Fields: fields}
 }
 
-// Replace writes the whole document that was read at version; if it has changed since, the commit fails
-// with ErrStale. With version 0, of a document that was not there, it is Create.
+// Replace writes the whole document that was read at version; if it has changed since, the commit fails with
+// ErrStale. Version 0 means that there was no document: then it is a Create.
 func Replace(key Key, version Version, fields map[string]any) Write {
 	if version == 0 {
 		return Create(key, fields)
@@ -117,23 +117,23 @@ func Replace(key Key, version Version, fields map[string]any) Write {
 	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
 }
 
-// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It creates the
-// document if there is none, and never conflicts. To count once where an answer may be lost, commit it with a
-// Create. A sum outside int64 is ErrInvalid on the embedded store, and the nearest int64 in Firestore: bound
+// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It creates a
+// missing document, and never conflicts. Commit it with a Create, so that a retry after a lost answer does
+// not add twice. A sum outside int64 is ErrInvalid in boltstore, and the nearest int64 in Firestore, so bound
 // the summands.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
 }
 
-// Move is an Increment of a document that many change at once, as orders do the stock of one product: they do
-// not conflict, and where the field floor would fall below zero or is not there, the commit fails with
-// ErrStale. Its commit has a Create or a write at a version, too, lest a lost answer make it twice.
+// Move is an Increment of a document that many callers change at once, such as a product's stock. Moves do
+// not conflict. If the field floor is missing or would fall below zero, the commit fails with ErrStale. The
+// commit must also have a Create or a write at a version, so that a retry does not move twice.
 func Move(key Key, add map[string]int64, floor string) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Moves: true, Floor: floor}
 }
 
-// Incremented is what an Increment or a Move makes of the fields of its document; nil: there is none. The
-// error is ErrStale below the floor, or ErrInvalid for a sum outside int64.
+// Incremented returns the document's fields after an Increment or a Move; have is nil if there is no
+// document. The error is ErrStale below the floor, or ErrInvalid for a sum outside int64.
 func (w Write) Incremented(have map[string]any) (map[string]any, error) {
 	fields := maps.Clone(have)
 	if fields == nil {
@@ -153,67 +153,67 @@ func (w Write) Incremented(have map[string]any) (map[string]any, error) {
 	return fields, nil
 }
 
-// Delete removes a document at a version; with version 0 in any case, also if there is none.
+// Delete removes a document at a version; with version 0 at any version, even if there is none.
 func Delete(key Key, version Version) Write {
 	return Write{Op: OpDelete, Key: key, Version: version}
 }
 
-// Query selects documents of one collection. They are ordered by id, or by a time with Due or Newest.
+// Query selects documents of one collection, ordered by id, or with Due or Newest by a time.
 type Query struct {
 	Collection string
 	IDPrefix   string
 	// Equal selects documents whose top-level fields equal these.
 	Equal map[string]any
-	// Contains selects documents whose top-level field is a list that holds this text. A query has
-	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
+	// Contains selects documents whose top-level field is a list with this text. A query has at most one such
+	// field, and none with Due or Newest, so that it needs no composite index in Firestore.
 	Contains map[string]string
-	// After is where the page begins: the Next of the previous page, or with Due and Newest its last document's.
+	// After is the cursor of the page: the previous page's Next, or with Due and Newest its last document's.
 	After Cursor
-	// Due, if set, selects by a time, oldest first, ties by id.
+	// Due, if set, selects by a time: oldest first, then by id.
 	Due *Due
-	// Newest, if set, selects by a time, newest first, ties by id, the greatest first.
+	// Newest, if set, selects by a time: newest first, then by descending id.
 	Newest *Newest
-	// Count asks for the number of documents alone. Limit bounds it, and may be any positive number.
+	// Count requests only the number of documents, up to Limit, which then may be any positive number.
 	Count bool
 	// Limit is the number of documents of a page, 1 to MaxPage.
 	Limit int
 }
 
-// Newest selects documents whose time field is not before Since and is before Until, newest first,
-// ties by id, the greatest first. It takes times in microseconds. A zero time is no bound. With Equal
-// it needs a composite index. It cannot be combined with IDPrefix or Due.
+// Newest selects documents with a time in Field from Since to before Until, in microseconds: newest first,
+// then by descending id. A zero time is no bound. With Equal it needs a composite index. It cannot be
+// combined with IDPrefix or Due.
 type Newest struct {
 	Field        string
 	Since, Until time.Time
 }
 
-// Due is as Newest, but oldest first, ties by id, and Until, always a bound, is selected, too. Most callers
-// change or remove the field of each document that they have handled, and the next query finds the rest.
+// Due is like Newest, but oldest first, then by id, and it includes Until, which is always a bound. Most
+// callers change or remove the field of each handled document, so that the next query finds the rest.
 type Due Newest
 
-// ByTime is what the query selects by a time, Newest or Due; nil: it goes by ids.
+// ByTime returns the query's Newest or Due; nil: the query is ordered by id.
 func (q Query) ByTime() *Newest { return cmp.Or(q.Newest, (*Newest)(q.Due)) }
 
-// Cursor says where a page of a list begins: behind the document of an id, and in an order by time behind
-// what its field has and its id. The zero one is the beginning of a list, and as the next page its end.
+// Cursor is where a page begins: after the document with this id, in an order by time after this time and id.
+// The zero value is the beginning of a list; as the next page's cursor it means the end.
 type Cursor struct {
 	At time.Time
 	ID string
 }
 
-// IsZero reports whether it is the beginning, or the end.
+// IsZero reports whether the cursor is the beginning, or as the next page's cursor the end.
 func (c Cursor) IsZero() bool { return c.ID == "" }
 
-// Compare compares places in an order by time, ties by id.
+// Compare compares cursors in an order by time, then by id.
 func (c Cursor) Compare(other Cursor) int {
 	return cmp.Or(c.At.Compare(other.At), cmp.Compare(c.ID, other.ID))
 }
 
-// Page is one page of a Query. Next is zero on the last page, and with Due and Newest, where List knows it.
+// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; see List.
 type Page struct {
 	Documents []Document
 	Next      Cursor
-	// Count is the answer to a query with Count, which has no documents.
+	// Count is the number for a query with Count, whose page has no documents.
 	Count int64
 }
 
@@ -225,30 +225,30 @@ type Getter interface {
 
 // Committer writes.
 type Committer interface {
-	// Commit applies all writes or none, and returns the version of each. After an error that wraps ErrExists,
-	// ErrStale or ErrInvalid nothing was written; after any other the outcome is unknown.
+	// Commit applies all writes or none, and returns the version of each. If the error wraps ErrExists, ErrStale
+	// or ErrInvalid, nothing was written; after any other error the outcome is unknown.
 	Commit(ctx context.Context, writes []Write) ([]Version, error)
 }
 
 // Querier reads documents.
 type Querier interface {
-	// Query returns one page of all that was committed before the call.
+	// Query returns one page, and sees all commits that ended before the call.
 	Query(ctx context.Context, query Query) (Page, error)
 }
 
-// GetCommitter reads one document at a time, and writes.
+// GetCommitter reads single documents and writes.
 type GetCommitter interface {
 	Getter
 	Committer
 }
 
-// Store is the whole of it.
+// Store has all three operations.
 type Store interface {
 	GetCommitter
 	Querier
 }
 
-// CheckWrites checks the writes of one commit. Its error wraps ErrInvalid.
+// CheckWrites checks the writes of one commit. The error wraps ErrInvalid.
 func CheckWrites(writes []Write) error {
 	if len(writes) == 0 || len(writes) > MaxWrites {
 		return fmt.Errorf("%w: a commit holds 1 to %d writes, not %d", ErrInvalid, MaxWrites, len(writes))
@@ -294,9 +294,9 @@ func CheckWrites(writes []Write) error {
 
 func once(w Write) bool { return w.Op == OpCreate || w.Version != 0 }
 
-// CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
+// CheckQuery returns an error that wraps ErrInvalid if the query is not valid.
 func CheckQuery(q Query) error {
-	// Each for itself: an id after which to go on repeats the prefix.
+	// Each is checked separately, because the id of a cursor includes the prefix.
 	for _, id := range []string{cmp.Or(q.IDPrefix, "x"), cmp.Or(q.After.ID, "x")} {
 		if err := CheckKey(Key{Collection: q.Collection, ID: id}); err != nil {
 			return err
@@ -332,7 +332,7 @@ func CheckQuery(q Query) error {
 	return nil
 }
 
-// The errors of checkValue name no field: a name may come from outside.
+// The errors of checkValue do not name the field, because names may come from outside.
 var (
 	errName   = errors.New("a name is empty, reserved or not UTF-8")
 	errString = errors.New("a string is not UTF-8")

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrBusy: others have changed what an Update has read, each time that it decided; nothing was written.
+// ErrBusy: in each try, others changed the document between Update's read and commit; nothing was written.
 var ErrBusy = errors.New("store: changed at the same time")
 
-// tries bounds how often an Update decides while others change the same.
+// tries bounds how often an Update reads and decides while others change the document.
 const tries = 5
 
-// Find returns the document at a key; where there is none, one that has its key alone, at version 0. A key
-// that no document can have has none: a person or a message may name anything.
+// Find returns the document at a key; if there is none, a document with only the key, at version 0. This
+// holds for an invalid key, too, because people and messages may name anything.
 func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	doc, err := from.Get(ctx, key)
 	switch {
@@ -27,8 +27,8 @@ func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	return doc, nil
 }
 
-// Read returns what read makes of the document at a key. The error is absent where there is none, that of
-// read, or wraps that of the store.
+// Read returns the document at a key, converted by read. The error is absent if there is no document, or
+// read's own, or wraps the store's.
 func Read[T any](
 	ctx context.Context, from Getter, key Key, absent error, read func(Document) (T, error),
 ) (one T, err error) {
@@ -42,10 +42,10 @@ func Read[T any](
 	return read(doc)
 }
 
-// Update reads a document, as Find does, and commits what decide makes of it. Where a precondition of the
-// commit fails, it reads and decides again. decide gives each document that it has read its version, by
-// Replace or Delete. Where it returns no writes, nothing is to be done, and Update returns no versions. The
-// error is that of decide as it is, ErrBusy, or wraps the store's.
+// Update reads a document with Find and commits the writes that decide returns for it. If a precondition of
+// the commit fails, it reads and decides again. decide must write each document that it has read at its
+// version, with Replace or Delete. If it returns no writes, Update commits nothing and returns no versions.
+// The error is decide's own, ErrBusy, or wraps the store's.
 func Update(
 	ctx context.Context, s GetCommitter, key Key, decide func(Document) ([]Write, error),
 ) ([]Version, error) {
@@ -69,11 +69,11 @@ func Update(
 	return nil, ErrBusy
 }
 
-// ReadsAtOnce is how many reads one request has under way at the same time.
+// ReadsAtOnce bounds the concurrent reads of one request.
 const ReadsAtOnce = 8
 
-// AtOnce calls does with each number below n, ReadsAtOnce at the same time, until one fails: its error it
-// returns.
+// AtOnce calls does with each number below n, up to ReadsAtOnce at the same time. It returns the first error,
+// which cancels ctx for the rest.
 func AtOnce(ctx context.Context, n int, does func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)

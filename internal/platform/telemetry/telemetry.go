@@ -1,6 +1,6 @@
-// Package telemetry owns the program's reports about itself: one structured line per webhook
-// and per delivery, in the form that Cloud Logging reads, and the metrics at /metrics. It
-// refuses payloads: callers pass ids, codes and numbers.
+// Package telemetry owns the program's logs and metrics: one structured line per webhook and per delivery, in
+// Cloud Logging's format, and the metrics at /metrics. It takes no payloads: callers pass ids, codes and
+// numbers.
 package telemetry
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts webhooks and deliveries. Every label is a code from a closed set, so no sender
-// can create a new series.
+// Metrics counts webhooks and deliveries. Every label is a code from a closed set, so that no sender can
+// create a new series.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -26,15 +26,15 @@ type Metrics struct {
 
 	ingest, handling          *prometheus.HistogramVec
 	open, oldestOpen, waiting *prometheus.GaugeVec
-	relayed, stuck            prometheus.Counter // of the outbox, as oldest
-	released, kept            prometheus.Counter // of delayed messages, as overdue
+	relayed, stuck            prometheus.Counter // of the outbox, like oldest
+	released, kept            prometheus.Counter // of delayed messages, like overdue
 	sealed                    prometheus.Counter
 	oldest, overdue           prometheus.Gauge
 	unsealed, unreadable      prometheus.Gauge
 	unfounded, untrue         prometheus.Gauge
 }
 
-// NewMetrics returns metrics in a registry of their own.
+// NewMetrics returns metrics in a new registry.
 func NewMetrics() *Metrics {
 	registry := prometheus.NewRegistry()
 	auto := promauto.With(registry)
@@ -105,7 +105,7 @@ func NewMetrics() *Metrics {
 
 // Webhook counts one answered webhook. reason is a code, empty when accepted.
 func (m *Metrics) Webhook(source string, status int, reason string, took time.Duration) {
-	label := "202" // the commonest needs no conversion
+	label := "202" // the most frequent one, without a conversion
 	if status != http.StatusAccepted {
 		label = strconv.Itoa(status)
 	}
@@ -126,7 +126,7 @@ func (m *Metrics) DroppedField(source, field, rule string) {
 // contract.PublishCause.
 func (m *Metrics) Unconfirmed(queue, cause string) { m.unsent.WithLabelValues(queue, cause).Inc() }
 
-// Unlimited counts a message that was taken though a limit, rate or backlog, could not be known.
+// Unlimited counts a message that was taken although a limit, rate or backlog, was unknown.
 func (m *Metrics) Unlimited(queue, limit string) { m.unlimited.WithLabelValues(queue, limit).Inc() }
 
 // Backlog reports how many messages of a queue wait in the broker.
@@ -141,16 +141,16 @@ func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())
 }
 
-// Outbox reports a run of the outbox relay: messages published, ordering keys not finished, and
-// the age of the oldest message left.
+// Outbox reports a run of the outbox relay: the published messages, the unfinished ordering keys, and the age
+// of the oldest message left.
 func (m *Metrics) Outbox(published, failed int, oldest time.Duration) {
 	m.relayed.Add(float64(published))
 	m.stuck.Add(float64(failed))
 	m.oldest.Set(oldest.Seconds())
 }
 
-// Delayed reports a run of release-delayed: messages published, ordering keys not finished, and
-// how long the oldest message left is overdue.
+// Delayed reports a run of release-delayed: the published messages, the unfinished ordering keys, and by how
+// long the oldest message left is overdue.
 func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.released.Add(float64(released))
 	m.kept.Add(float64(failed))
@@ -163,8 +163,8 @@ func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
 	m.oldestOpen.WithLabelValues(queue).Set(oldest.Seconds())
 }
 
-// Sealed counts entries of the books that a run has sealed, and reports those that it could not
-// read, those that nothing vouches for, and the age of the oldest that it left.
+// Sealed counts the entries of the books that a run has sealed, and reports the unreadable ones, those
+// without a record or audit entry, and the age of the oldest entry left.
 func (m *Metrics) Sealed(entries, unreadable, unfounded int, oldest time.Duration) {
 	m.sealed.Add(float64(entries))
 	m.unreadable.Set(float64(unreadable))
@@ -172,10 +172,10 @@ func (m *Metrics) Sealed(entries, unreadable, unfounded int, oldest time.Duratio
 	m.unsealed.Set(oldest.Seconds())
 }
 
-// BooksFindings reports how much a verification of the books has found.
+// BooksFindings reports the number of findings of a verification of the books.
 func (m *Metrics) BooksFindings(found int64) { m.untrue.Set(float64(found)) }
 
-// Unreadable counts a document that a list has left out.
+// Unreadable counts a document that a list left out because it cannot be read.
 func (m *Metrics) Unreadable(collection string) { m.skipped.WithLabelValues(collection).Inc() }
 
 // Orphan counts an event that a sweep found.
@@ -187,7 +187,7 @@ func (m *Metrics) Orphan(queue string, republished bool) {
 	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
-// scrapes is how many requests may read the metrics at once: each reads every series.
+// scrapes bounds the concurrent requests for metrics, because each reads every series.
 const scrapes = 8
 
 // Handler serves the metrics in Prometheus' text format.
@@ -209,7 +209,7 @@ func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 				attr.Key = "message"
 			case slog.LevelKey:
 				attr.Key = "severity"
-				if level, ok := attr.Value.Any().(slog.Level); ok { // a text is written faster than a level
+				if level, ok := attr.Value.Any().(slog.Level); ok { // a text is faster to write than a level
 					attr.Value = slog.StringValue(strings.Replace(level.String(), "WARN", "WARNING", 1))
 				}
 			}

@@ -1,4 +1,4 @@
-// Package envtest compares docs/reference/variables.md, which it owns, with the programs that read them.
+// Package envtest owns docs/reference/variables.md and compares it with the programs that read the variables.
 package envtest
 
 import (
@@ -13,7 +13,7 @@ import (
 
 const page = "../../docs/reference/variables.md"
 
-// Page compares the page with a program's help. It has the variables that both services read once.
+// Page compares the page with a program's help. The page lists variables that both services read only once.
 func Page(t require.TestingT, program string, help env.Help) {
 	source := filetest.Read(t, "..", "..", "internal", "compose", "service", "service.go")
 	both, own := "", ""

@@ -21,7 +21,7 @@ import (
 )
 
 // The modes of a Verifier. ModeIAM is for a service behind Cloud Run's own IAM check, which verifies
-// signatures and removes them: it protects nothing on a service that allows unauthenticated callers.
+// signatures and removes them: it does not protect a service that allows unauthenticated callers.
 const (
 	ModeOIDC = "oidc" // verifies the whole token
 	ModeIAM  = "iam"
@@ -50,8 +50,8 @@ var ErrInvalid = errors.New("auth: invalid token")
 // Identity needs Audience and Allow, and Accounts need nothing.
 type Config struct {
 	Mode string // oidc, iam, or none, which needs no audience and no account
-	// Audience is the expected audience: of an ID token what its client requested, of a proxy's assertion the
-	// resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
+	// Audience is the expected audience. In an ID token it is the one that the client requested; in a proxy's
+	// assertion it is the proxied resource: /projects/<number>/locations/<region>/services/<service>.
 	Audience       string
 	ServiceAccount string
 	EmulatorHost   bool // whether an emulator host is set, which the mode none requires
@@ -169,7 +169,7 @@ const (
 )
 
 // Identity identifies people by Google's ID tokens (RS256, in Authorization) and by Identity-Aware Proxy's
-// assertions (ES256, in a header of their own). It is safe for concurrent use.
+// assertions (ES256, in a separate header). It is safe for concurrent use.
 type Identity struct {
 	allow        map[string]bool
 	token, proxy issuer
@@ -187,7 +187,7 @@ func fold(email string) (string, bool) {
 
 var behindProxy = regexp.MustCompile(`^/projects/[0-9]+/locations/[a-z0-9-]+/services/[a-z0-9-]+$`)
 
-// IsProxied reports whether an audience is that of the proxy in front of a service on Cloud Run.
+// IsProxied reports whether an audience belongs to the proxy in front of a service on Cloud Run.
 func IsProxied(audience string) bool { return behindProxy.MatchString(audience) }
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.
@@ -204,7 +204,7 @@ func NewIdentity(config Config) (*Identity, error) {
 	i.token, tokens = config.tokens()
 	keysURL := cmp.Or(config.ProxyKeysURL, proxyKeysURL)
 	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, keysURL, proxyIssuer)
-	i.proxy.longest = proxyLife // its people need no verified address: the proxy has authenticated them
+	i.proxy.longest = proxyLife // no verified address is needed, because the proxy has authenticated people
 	if err := errors.Join(append(errs, tokens, proxy)...); err != nil {
 		return nil, err
 	}
@@ -269,7 +269,7 @@ func (a *Accounts) Account(
 	case errors.Is(err, serve.ErrKeysUnavailable):
 		return "", "", err
 	case err != nil:
-		return "", err.Error()[strings.LastIndex(err.Error(), ": ")+2:], nil // the code at its end
+		return "", err.Error()[strings.LastIndex(err.Error(), ": ")+2:], nil // the reason code at its end
 	case !ok:
 		return "", "email", nil
 	}

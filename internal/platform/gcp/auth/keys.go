@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// Bounds of the max-age of a set, and the default of an answer without one.
+	// Bounds of a set's max-age, and the default if an answer has none.
 	minFresh     = time.Minute
 	maxFresh     = 6 * time.Hour
 	defaultFresh = time.Hour
@@ -55,7 +55,7 @@ type keySet struct {
 	tried  *cache.Cache[error] // the result of the last fetch, for refetchAfter
 }
 
-// fetched are the keys of the last fetch that succeeded, by their ids.
+// fetched has the keys of the last successful fetch, by key id.
 type fetched struct {
 	keys          map[string]crypto.PublicKey
 	at, freshTill time.Time
@@ -150,7 +150,7 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	return keys, nil
 }
 
-// signs reports whether a key is one of the algorithm; an RSA key must be within the bounds of its size.
+// signs reports whether a key fits the algorithm; the size of an RSA key must be within the bounds.
 func signs(key crypto.PublicKey, alg string) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:

@@ -22,8 +22,8 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// The JWT library accepts Email for email, and the last of two equal names, where another reader of the same
-// token may take the first. Here names are exact, and a duplicate name at any depth refuses the token.
+// The JWT library accepts Email for email, and takes the last of two equal names, where another reader may
+// take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
 type protected struct {
 	Algorithm string         `json:"alg"`
@@ -44,7 +44,7 @@ type claims struct {
 // lastDate is the end of the year 9999. A later date is refused.
 const lastDate = 253402300799
 
-// date is a NumericDate (RFC 7519 section 2), zero where the token has none.
+// date is a NumericDate (RFC 7519 section 2); zero: the token has none.
 type date struct{ time.Time }
 
 // UnmarshalJSONFrom accepts a number, but no null and no string with a number.
@@ -73,7 +73,7 @@ type issuer struct {
 	audience string
 	longest  time.Duration // the longest life of a token; 0: any, and the account's address must be verified
 	keys     *keySet
-	// proved has the keys that verified tokens, by the tokens' hashes: Pub/Sub sends a token many times.
+	// proved has the keys that verified tokens, by the token's hash, because Pub/Sub sends a token many times.
 	proved *cache.Cache[crypto.PublicKey]
 }
 
@@ -104,7 +104,7 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	return content, err
 }
 
-// verify checks the signature, once for as long as the set has the key that verified it.
+// verify checks the signature. It remembers a verified token for as long as the set has the same key.
 func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
@@ -115,7 +115,7 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	if err != nil {
 		return err
 	}
-	hash := sha256.Sum256([]byte(token)) // a remembered hash authenticates nobody
+	hash := sha256.Sum256([]byte(token)) // a stored hash cannot be used to authenticate
 	if by, ok := i.proved.Known(string(hash[:])); ok && by == key {
 		return nil
 	}

@@ -1,6 +1,6 @@
-// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of package store.
-// It calls the database's own API: one Commit is one RPC with its preconditions, without a transaction. It
-// owns the mapping of values, versions and errors. No error repeats a value of a document.
+// Package firestore implements the three operations of package store on Google Cloud Firestore. It calls the
+// database's own API: one Commit is one RPC with its preconditions, without a transaction. It owns the
+// mapping of values, versions and errors. No error repeats a value of a document.
 package firestore
 
 import (
@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	callTimeout = 8 * time.Second  // below any handler's deadline, so that the handler learns of an outage
+	callTimeout = 8 * time.Second  // below any handler's deadline, so that the handler sees an outage
 	lag         = 30 * time.Second // far above callTimeout, and below the minute between two runs of the sealer
 )
 
-// Lag is how far a commit's time may lie back when the commit becomes visible. The emulator has no lag.
+// Lag returns how old a commit's time may be when the commit becomes visible. The emulator has no lag.
 func (s *Store) Lag() time.Duration {
 	if s.emulator {
 		return 0
@@ -46,7 +46,7 @@ func (s *Store) Lag() time.Duration {
 // Store keeps documents in one database. The version of a document is its update time in nanoseconds.
 //
 // A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add
-// twice. So ErrExists and ErrStale may come from its own first try, and a failed commit may have happened.
+// twice. So its own first try may cause ErrExists and ErrStale, and a failed commit may have succeeded.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -105,8 +105,8 @@ func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found docume
 		byName[s.name(key)] = key
 	}
 	missing := 0
-	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it
-	// is read, so the library's retries have to contain both calls.
+	// GetDocument also answers NotFound for a missing database, which must not look empty. A stream fails only
+	// when it is read, so the library's retries have to contain both calls.
 	err = gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
 		found, missing = documents{}, 0
 		stream, err := s.client.BatchGetDocuments(ctx, request, once)
@@ -165,7 +165,7 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	case err == nil:
 	case code == codes.AlreadyExists:
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrExists)
-	// NotFound is also the answer of a missing database, to any commit.
+	// A missing database, too, answers NotFound to any commit.
 	case code == codes.FailedPrecondition, code == codes.NotFound && slices.ContainsFunc(writes, versioned):
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrStale)
 	default:
@@ -183,7 +183,7 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// Aborted means contention, and nothing was written. A nack would slow down the whole subscription.
+// Aborted means contention, without a write. It is retried, since a nack would slow down the subscription.
 var (
 	once          = gax.WithRetry(func() gax.Retryer { return nil })
 	refused       = repeatedOn(codes.Aborted)
@@ -197,8 +197,8 @@ func repeatedOn(failures ...codes.Code) gax.CallOption {
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 
-// addsTwice reports whether a commit could add again when it is repeated after a lost answer: it has an
-// increment, but no create and no versioned delete, which would fail the second time.
+// addsTwice reports whether a repeated commit could add twice after a lost answer: it has an increment, but
+// no create and no versioned delete, which would fail the second time.
 func addsTwice(writes []store.Write) bool {
 	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
 	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
@@ -206,7 +206,7 @@ func addsTwice(writes []store.Write) bool {
 	})
 }
 
-// Query returns one page in the order of ids or of times.
+// Query returns one page, ordered by id or by time.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := store.CheckQuery(q); err != nil {
 		return store.Page{}, err
@@ -254,7 +254,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 
 const countAlias = "count"
 
-// count counts in the database: one read for a thousand index entries, and no document.
+// count counts in the database, which charges one read per thousand index entries and returns no documents.
 func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	query := s.structured(q)
 	query.Limit = nil
@@ -282,7 +282,7 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
 }
 
-// structured queries one document more than a page by ids holds, to see whether there is a next page.
+// structured requests one document more than a page by id has, to see whether there is a next page.
 func (s *Store) structured(q store.Query) *pb.StructuredQuery {
 	const name = "__name__"
 	var filters []*pb.StructuredQuery_Filter
@@ -325,7 +325,7 @@ func (s *Store) structured(q store.Query) *pb.StructuredQuery {
 		query.OrderBy = append(query.OrderBy, by)
 	}
 	if of := q.ByTime(); of != nil {
-		// A comparison with a time matches only times, so documents without the field are left out.
+		// A comparison with a time matches only times, so it leaves out documents without the field.
 		field, direction := path(of.Field), pb.StructuredQuery_DESCENDING
 		where(field, pb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
 		switch {
@@ -365,7 +365,7 @@ func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// failed has only Firestore's code, because Firestore's text may repeat a document.
+// failed returns an error with only Firestore's code, because Firestore's text may repeat a document.
 func (s *Store) failed(ctx context.Context, operation string, err error) error {
 	code, cause := status.Code(err), ctx.Err()
 	switch {

@@ -11,8 +11,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// moves are the waiting commits with a store.Move. Firestore has no increment with a bound, and refuses a
-// changed version. So their documents are read, the sums made here, and all waiting moves are one commit.
+// moves has the waiting commits with a store.Move. Firestore has no increment with a bound, and concurrent
+// writes at a version conflict. So the sums are made here, and all waiting moves are one commit.
 type moves struct {
 	mu      sync.Mutex
 	waiting []*moving
@@ -56,11 +56,11 @@ func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version
 	}
 }
 
-// next takes the first waiting commits that fit into one: only moves may share a document.
+// next takes the first waiting commits that fit into one commit. Only moves may share a document.
 func (ms *moves) next() []*moving {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	taken, writes, moved := 0, 0, map[store.Key]bool{} // by document, whether it is moved or written otherwise
+	taken, writes, moved := 0, 0, map[store.Key]bool{} // by document: whether a move or another write uses it
 	for _, m := range ms.waiting {
 		clashes := slices.ContainsFunc(m.writes, func(w store.Write) bool {
 			isMoved, twice := moved[w.Key]
@@ -79,7 +79,7 @@ func (ms *moves) next() []*moving {
 	return all
 }
 
-// together makes commits as one. If it is refused because of one of them, each half is made by itself.
+// together makes commits as one. If one of them causes a refusal, it makes each half separately.
 func (s *Store) together(all []*moving) {
 	ctx := context.WithoutCancel(all[0].ctx) // each call has its own timeout
 	var before documents
@@ -102,7 +102,7 @@ func (s *Store) together(all []*moving) {
 		case err == nil:
 			share(all, writes, versions)
 			return
-		case errors.Is(err, store.ErrInvalid): // one of them, or all together are too large
+		case errors.Is(err, store.ErrInvalid): // one is invalid, or together they are too large
 			s.apart(all, err)
 			return
 		case tries == moveTries, !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists):
@@ -138,7 +138,7 @@ func movedBy(all []*moving) map[store.Key]bool {
 	return keys
 }
 
-// merged returns the writes of the commits that can be made, one for each document, and ends the others.
+// merged returns the writes of the possible commits, one per document, and ends the other commits.
 func merged(found documents, all []*moving) (writes []store.Write, made []*moving) {
 	sums := map[store.Key]map[string]any{}
 	for _, m := range all {

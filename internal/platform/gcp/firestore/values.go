@@ -15,7 +15,7 @@ import (
 
 var simpleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// path quotes a field name that is not a simple one.
+// path quotes a field name unless it is simple.
 func path(name string) string {
 	if simpleName.MatchString(name) {
 		return name

@@ -1,6 +1,6 @@
-// Package installed examines what an installation has besides Pub/Sub: its services on Cloud Run and who may
-// call them, the jobs of its tasks, its secrets, and the grants on the whole project. It owns the names that
-// Terraform gives them, and the calls of Google's APIs. It changes nothing, and reads no secret's value.
+// Package installed examines an installation's resources besides Pub/Sub: its services on Cloud Run and who
+// may call them, the job of its tasks, its secrets, and the grants on the whole project. It owns their names
+// in Terraform, and the calls of Google's APIs. It changes no resource and reads no secret's value.
 package installed
 
 import (
@@ -31,10 +31,10 @@ import (
 
 // Config describes an installation.
 type Config struct {
-	pubsub.Target // of its pushes and tasks
+	pubsub.Target // the target of pushes and tasks
 
 	Catalog *catalog.Catalog
-	Region  string // of the services and the job; empty: that of a worker's address
+	Region  string // of the services and the job; empty: from a worker's address
 	Name    string // the prefix of the names of the services, the job and the secrets
 	// TasksPath is where the job of the tasks calls the worker.
 	TasksPath string
@@ -42,7 +42,7 @@ type Config struct {
 
 const timeout = 10 * time.Second
 
-// Installation is what is examined. It is safe for concurrent use.
+// Installation is an installation to examine. It is safe for concurrent use.
 type Installation struct {
 	config   Config
 	services *run.Service
@@ -78,7 +78,7 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 	return i, nil
 }
 
-// address has a service's name, the project's number and the region, as Cloud Run composes it.
+// address is Cloud Run's URL of a service's name, the project's number and the region.
 var address = regexp.MustCompile(`^https://[a-z0-9-]+-[0-9]+\.([a-z]+-[a-z]+[0-9]+)\.run\.app$`)
 
 func (c Config) region() string {
@@ -98,7 +98,7 @@ type Found struct {
 	Accounts map[string]string
 }
 
-// Examine returns what is wrong with the services, the jobs and the secrets, and what it could not read.
+// Examine returns the findings about the services, the jobs and the secrets, and what it could not read.
 func (i *Installation) Examine(ctx context.Context) Found {
 	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
@@ -124,7 +124,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 
 func (i *Installation) ask(ctx context.Context, questions []question) []*look {
 	looks := make([]*look, len(questions))
-	_ = store.AtOnce(ctx, len(looks), func(ctx context.Context, n int) error { // each look has what it found
+	_ = store.AtOnce(ctx, len(looks), func(ctx context.Context, n int) error { // each look has its own result
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		looks[n] = &look{Installation: i}
@@ -137,12 +137,12 @@ func (i *Installation) ask(ctx context.Context, questions []question) []*look {
 // question examines one resource.
 type question func(*look, context.Context)
 
-// look is what a question has found.
+// look has the result of a question.
 type look struct {
 	*Installation
 	findings          []finding.Finding
 	unread            []finding.Unread
-	name, id, account string // name is a service's in the catalog, id that of Cloud Run
+	name, id, account string // a service's name in the catalog, and its id on Cloud Run
 	reads             []version
 }
 
@@ -161,7 +161,7 @@ func (l *look) missing(err error, what, permission string) bool {
 	return false
 }
 
-// why is the code of Google's answer, or the reason why there was none.
+// why returns the code of Google's answer, or the reason why there was none.
 func why(err error) string {
 	answered := new(googleapi.Error)
 	switch {
@@ -180,7 +180,7 @@ func (i *Installation) parent() string {
 
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 
-// Permissions are those that Examine and Inherits need.
+// Permissions are the permissions that Examine and Inherits need.
 var Permissions = []string{
 	getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy,
 }
@@ -193,7 +193,7 @@ func (i *Installation) Inherits(roles []string, is func(member string) bool) boo
 	})
 }
 
-// Unread is what Inherits could not read. It is called after all calls of Inherits.
+// Unread returns what Inherits could not read. Call it after all calls of Inherits.
 func (i *Installation) Unread() []finding.Unread {
 	if i.failed == nil {
 		return nil

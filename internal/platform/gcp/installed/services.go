@@ -24,7 +24,7 @@ const (
 	ready    = "CONDITION_SUCCEEDED"
 	underWay = "CONDITION_RECONCILING"
 	enabled  = "ENABLED"
-	people   = "ops" // the service for people, which publishes nothing
+	people   = "ops" // the service for people, which does not publish
 
 	getService   = "run.services.get"
 	getPolicy    = "run.services.getIamPolicy"
@@ -38,7 +38,7 @@ const (
 // proxyAgent is Identity-Aware Proxy's own account, which calls the services.
 var proxyAgent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-iap\.iam\.gserviceaccount\.com$`)
 
-// everybody are the members that need no account of this project.
+// everybody has the members that stand for people without an account in this project.
 var everybody = []string{allUsers, "allAuthenticatedUsers"}
 
 var invoking = []string{invoker, "roles/run.servicesInvoker", "roles/run.admin"}
@@ -54,7 +54,7 @@ func (l *look) webhook(ctx context.Context) {
 	}
 }
 
-// ops examines whether the proxy is in front of the service for people, may call it, and lets somebody in.
+// ops examines whether the proxy is in front of the service for people, may call it, and admits somebody.
 func (l *look) ops(ctx context.Context) {
 	id := l.config.Name + "-" + people
 	service := l.service(ctx, id, people)
@@ -74,7 +74,7 @@ func (l *look) ops(ctx context.Context) {
 	resource := "projects/" + l.config.ProjectID + "/iap_web/cloud_run-" + l.config.Region + "/services/" + id
 	policy, err := l.proxy.V1.GetIamPolicy(resource, &iap.GetIamPolicyRequest{}).Context(ctx).Do()
 	if err != nil {
-		_ = l.missing(err, "who may open service "+id, getPeople) // a service has a policy
+		_ = l.missing(err, "who may open service "+id, getPeople) // an existing service has a policy
 		return
 	}
 	somebody := func(b *iap.Binding) bool { return b.Role == accessor && len(b.Members) > 0 }
@@ -84,7 +84,7 @@ func (l *look) ops(ctx context.Context) {
 	}
 }
 
-// serves compares what a service serves with what Terraform configures.
+// serves compares a service's variable SERVES with the value that Terraform configures.
 func (l *look) serves(service *run.GoogleCloudRunV2Service, want string) {
 	have := "pushes and people"
 	for _, variable := range environment(service) {
@@ -171,7 +171,7 @@ func environment(service *run.GoogleCloudRunV2Service) (all []*run.GoogleCloudRu
 	return all
 }
 
-// callers are the members who may call a service; ok is false if they could not be read.
+// callers returns the members who may call a service; ok is false if they could not be read.
 func (l *look) callers(ctx context.Context, id string) (members []string, ok bool) {
 	resource, what := l.parent()+"/services/"+id, "who may call service "+id
 	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(resource).Context(ctx).Do()
@@ -195,7 +195,7 @@ func words(state *run.GoogleCloudRunV2Condition) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
-// job is that which calls the tasks.
+// job examines the job that calls the tasks.
 func (l *look) job(ctx context.Context) {
 	id, pool := l.config.Name+"-tasks", l.config.Of(l.config.Catalog.TasksPool)
 	want := "POST " + pool.URL + l.config.TasksPath
@@ -282,7 +282,7 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 		versions := l.secrets.Projects.Secrets.Versions.List(project + "/secrets/" + id)
 		page, err := versions.Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
-			_ = l.missing(err, "the versions of secret "+id, listVersions) // a deleted secret needs none
+			_ = l.missing(err, "the versions of secret "+id, listVersions) // a deleted secret needs no version
 			continue
 		}
 		if !slices.ContainsFunc(page.Versions, isEnabled) {
@@ -301,7 +301,7 @@ const (
 		"another redeploy of it in Terraform's services makes a new revision of the same configuration."
 )
 
-// What Examine finds, its effect, and the remedy.
+// The findings of Examine, with effect and remedy.
 var (
 	WebhookMissing = finding.New("webhook_missing",
 		"There is no webhook service: senders are answered 404, and give up in the end.", elsewhere)

@@ -21,7 +21,7 @@ const (
 	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
 )
 
-// Backlogs reads from Cloud Monitoring how many messages wait, which Pub/Sub itself does not show.
+// Backlogs reads the number of waiting messages from Cloud Monitoring, because Pub/Sub does not return it.
 type Backlogs struct {
 	service *monitoring.Service
 	names   Names
@@ -39,8 +39,8 @@ func NewBacklogs(
 	return &Backlogs{service: service, names: names, now: now}, nil
 }
 
-// Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest
-// sample. A subscription without a recent sample is missing. Without ages no message has a time.
+// Backlogs returns each subscription's last count, by its id in the catalog, and the time of the oldest
+// sample. A subscription without a recent sample is left out. Without ages, Oldest stays zero.
 func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	}); err != nil {
 		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
 	}
-	// The webhook service needs the numbers also without the ages.
+	// The webhook service needs the counts even without the ages.
 	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) {
 		if one := held[subscription]; one.Messages > 0 {
 			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
@@ -68,7 +68,7 @@ func (b *Backlogs) newest(
 	ctx context.Context, filter string, now time.Time,
 	found func(subscription string, number int64, at time.Time),
 ) error {
-	if b.names.Installation != "" { // because Google charges for each series
+	if b.names.Installation != "" { // Google charges for each series
 		filter += ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
 	}
 	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(filter).View("FULL").

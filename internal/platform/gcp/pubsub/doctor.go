@@ -19,23 +19,23 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Look is what an examination knows besides the catalog and the target.
+// Look has an examination's inputs besides the catalog and the target.
 type Look struct {
-	// Paused are the recorded pauses, by queue; nil: they are not known, and only the marks are compared.
+	// Paused has the recorded pauses by queue; nil: unknown, and only the marks are compared.
 	Paused map[string]pause.Pause
-	// Accounts are the services' accounts, by the names of catalog.Publishers; nil: grants are not examined.
+	// Accounts has the services' accounts by the names of catalog.Publishers; nil: grants are not examined.
 	Accounts map[string]string
-	// Inherits reports whether a member holds one of the roles on the whole project; nil: none does.
+	// Inherits reports whether a member holds one of the roles on the whole project; nil: no member does.
 	Inherits func(roles []string, is func(member string) bool) bool
 	// Label is the installation's value of the label app; empty: labels are ignored.
 	Label string
-	Known []string // ids of foreign subscriptions on the installation's topics that are no finding
+	Known []string // ids of foreign subscriptions on the installation's topics that are expected
 }
 
 // Examine compares each queue with its resources in the project, and changes nothing. It returns the harmful
-// differences in the order of the catalog, then what the catalog does not have, and what the account may not
-// read. A queue that is paused as recorded and marked is no difference, nor is what Provision makes on an
-// emulator. Not examined: grants of a folder, and whether Pub/Sub's agent may mint the push account's tokens.
+// differences in the catalog's order, then resources outside the catalog, and those that the account may not
+// read. A recorded and marked pause is no difference, nor are Provision's settings on an emulator. Not
+// examined: grants on a folder, and whether Pub/Sub's agent may mint the push account's tokens.
 func Examine(
 	ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption,
 ) (Examination, error) {
@@ -46,14 +46,14 @@ func Examine(
 	if err != nil {
 		return Examination{}, err
 	}
-	defer func() { _ = a.client.Close() }() // every request has been answered
+	defer func() { _ = a.client.Close() }() // all requests are answered by now
 	return a.examine(ctx, c, look, true)
 }
 
-// Examination is what an examination has found.
+// Examination has the results of an examination.
 type Examination struct {
 	Findings []finding.Finding
-	// by enabled queue, the hash of the catalog that its subscription is labelled with
+	// Catalogs has, by enabled queue, the hash of the catalog in its subscription's label.
 	Catalogs map[string]string
 	Unread   []finding.Unread
 }
@@ -70,7 +70,7 @@ const (
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, strays bool) (Examination, error) {
 	others, publishers := c.OtherTopics(), c.Publishers()
 	all := make([]examiner, len(others)+len(c.Queues))
-	_ = store.AtOnce(ctx, len(all), func(ctx context.Context, i int) error { // each has its error
+	_ = store.AtOnce(ctx, len(all), func(ctx context.Context, i int) error { // each examiner keeps its own error
 		e := &all[i]
 		*e = examiner{admin: a, look: look, publishers: publishers}
 		if i < len(others) {
@@ -108,7 +108,7 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, stray
 	return found, nil
 }
 
-// examiner examines one queue, or one topic that is no queue's own.
+// examiner examines one queue, or one topic that several queues share.
 type examiner struct {
 	admin
 	look        Look
@@ -121,7 +121,7 @@ type examiner struct {
 	failed      error
 }
 
-// hidden notes what the account may not read, if that is the error. It returns any other error.
+// hidden records a resource that the account may not read, if that is the error. It returns any other error.
 func (e *examiner) hidden(err error, what, permission string) (bool, error) {
 	if status.Code(err) != codes.PermissionDenied {
 		return false, err
@@ -176,7 +176,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 	return nil
 }
 
-// disabled examines a disabled queue: its subscriptions need no endpoint. kept: its topic has another queue.
+// disabled examines a disabled queue, which needs no endpoints. kept: another queue uses its topic.
 func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
 		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
@@ -207,7 +207,7 @@ func (e *examiner) topic(ctx context.Context, id string) error {
 	return e.publish(ctx, id)
 }
 
-// readTopic returns nil for a missing topic, and for one that the account may not read.
+// readTopic returns nil for a topic that is missing or that the account may not read.
 func (e *examiner) readTopic(ctx context.Context, id string) (topic *pb.Topic, hidden bool, err error) {
 	name := e.target.topicName(id)
 	topic, err = e.client.TopicAdminClient.GetTopic(ctx, &pb.GetTopicRequest{Topic: name})
@@ -222,10 +222,10 @@ func (e *examiner) subscription(ctx context.Context, name string) (*pb.Subscript
 	return have, hidden, err
 }
 
-// setting is a subscription's setting that differs from what it should be, in words.
+// setting is a setting of a subscription that differs from the plan, in words.
 type setting struct {
 	code              finding.Code
-	field, have, want string // field is that of an update; empty: the setting cannot be changed
+	field, have, want string // field is the field to update; empty: it cannot be changed
 }
 
 func (t Target) settings(have, want *pb.Subscription) []setting {
@@ -304,7 +304,7 @@ func (e *examiner) compare(q catalog.Queue, have, want *pb.Subscription) {
 			s.code = DeadlineBelowHandler
 			s.want = fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, longest)
 		case rests && s.field == "push_config",
-			// The deadline of a pull subscription and a longer retention do no harm.
+			// A pull subscription's deadline and a longer retention do no harm.
 			s.code == WrongDeadline && want.PushConfig == nil, s.code == ShortRetention && isLonger:
 			continue
 		}

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	label    = "app" // has the name of the installation on everything that Terraform makes
+	label    = "app" // Terraform labels all resources with the installation's name
 	pageSize = 1000
 )
 
-// known are the full names of all topics and subscriptions in the catalog, also of disabled queues. Topics
-// that others may not read have their queue's id, or their own.
+// known has the full names of all topics and subscriptions in the catalog, even of disabled queues. The value
+// of a topic that others may not read is its queue's id, or its own.
 func (t Target) known(c *catalog.Catalog) map[string]string {
 	known := map[string]string{}
 	for _, topic := range c.OutboundTopics {
@@ -102,7 +102,7 @@ func (s *search) subscriptions(ctx context.Context) error {
 	return nil
 }
 
-// readers lists each topic's subscriptions: those in other projects are in no list of this project.
+// readers lists each topic's subscriptions, because those of other projects are not in this project's list.
 func (s *search) readers(ctx context.Context) error {
 	topics := s.there
 	if topics == nil {
@@ -136,7 +136,7 @@ func (s *search) readers(ctx context.Context) error {
 	return nil
 }
 
-// denied notes what the account may not list; any other error is returned.
+// denied records what the account may not list, and returns any other error.
 func (s *search) denied(err error, what, permission string) error {
 	if _, err = s.hidden(err, what, permission); err != nil {
 		return fmt.Errorf("list %s: %w", what, err)
@@ -166,7 +166,7 @@ var Permissions = []string{
 	getsTopic, listsTopics, readsTopicPolicy, getsSubscription, listsSubscriptions, readsSubscriptionPolicy,
 }
 
-// publish looks whether the services that publish to a topic may.
+// publish examines whether the services that publish to a topic have the grant for it.
 func (e *examiner) publish(ctx context.Context, id string) error {
 	services := e.publishers[id]
 	if e.look.Accounts == nil || e.target.Emulator || len(services) == 0 {
@@ -199,7 +199,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 	return nil
 }
 
-// grants looks for the two grants that a dead-letter policy needs.
+// grants examines the two grants that a dead-letter policy needs.
 func (e *examiner) grants(ctx context.Context, topic, subscription string) error {
 	for _, grant := range []struct {
 		kind, resource, role string
@@ -219,7 +219,7 @@ func (e *examiner) grants(ctx context.Context, topic, subscription string) error
 	return nil
 }
 
-// policy is nil where the account may not read it, and for a missing resource, which has its own finding.
+// policy returns nil if the account may not read it, or if the resource is missing, which is its own finding.
 func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy, error) {
 	read, permission := e.client.TopicAdminClient.GetIamPolicy, readsTopicPolicy
 	if kind == "subscription" {
@@ -235,7 +235,7 @@ func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy
 	return policy, nil
 }
 
-// granted ignores a grant with a condition, which may not hold later.
+// granted ignores a grant with a condition, because the condition may not hold later.
 func (e *examiner) granted(policy *iampb.Policy, role string, is func(member string) bool) bool {
 	enough := []string{role, "roles/pubsub.editor", "roles/pubsub.admin"}
 	return slices.ContainsFunc(policy.GetBindings(), func(b *iampb.Binding) bool {
@@ -245,14 +245,14 @@ func (e *examiner) granted(policy *iampb.Policy, role string, is func(member str
 
 const (
 	apply = "Apply Terraform again; on an emulator run billhook admin provision."
-	// anew is for the settings that cannot be changed.
+	// anew is the remedy for settings that cannot be changed.
 	anew = "It cannot be changed. Once the subscription is empty (billhook queues ls), delete it and apply " +
 		"Terraform again; on an emulator run billhook admin provision."
 	ask      = "Ask who changed it, and apply Terraform again; on an emulator run billhook admin provision."
 	granting = "Apply Terraform again, and ask who removed the grant. A new grant takes some minutes."
 )
 
-// What Examine finds, its effect on messages, and the remedy.
+// The findings of Examine, with the effect on messages and the remedy.
 var (
 	TopicMissing = finding.New("topic_missing",
 		"Publishing fails: the webhook service answers 503, and a sender that gives up loses the event.", apply)

@@ -23,26 +23,26 @@ import (
 	"billhook/internal/pipeline/pause"
 )
 
-// Target is the project to provision, and the worker that gets the pushes.
+// Target is the project to provision, and the worker that receives the pushes.
 type Target struct {
 	Names
 
 	PushBaseURL string // the worker's address, such as https://worker.example, without a path
-	// PushAudience and PushServiceAccount are those of the pushes' OIDC token; without an account there is none.
+	// PushAudience and PushServiceAccount are for the pushes' OIDC token; without an account there is no token.
 	PushAudience       string
 	PushServiceAccount string
-	Pools              map[string]Pool // their own workers; an empty member is as above
+	Pools              map[string]Pool // pools with workers of their own; an empty field is as above
 	// Emulator avoids the faults of Google's emulator: a dead-letter policy on an ordered subscription ends its
 	// pushes, a retry policy on an unordered one loses messages, and retention ends at 7 days.
 	Emulator bool
 }
 
-// Pool is how the worker of one pool is called.
+// Pool has the address of one pool's worker, and the account that calls it.
 type Pool struct {
 	URL, ServiceAccount string
 }
 
-// Of is how the worker of a pool is called.
+// Of returns a pool's address and account, by default the target's own.
 func (t Target) Of(pool string) Pool {
 	own := t.Pools[pool]
 	return Pool{cmp.Or(own.URL, t.PushBaseURL), cmp.Or(own.ServiceAccount, t.PushServiceAccount)}
@@ -50,7 +50,7 @@ func (t Target) Of(pool string) Pool {
 
 const emulatorRetention = 7 * 24 * time.Hour
 
-// What Provision did about a resource.
+// The actions of Provision on a resource.
 const (
 	Created   = "created"
 	Updated   = "updated"
@@ -64,7 +64,7 @@ const (
 	NotTried    = "not tried" // because an earlier request had no answer
 )
 
-// Change is what Provision did about one resource.
+// Change is the action of Provision on one resource.
 type Change struct {
 	Kind   string `json:"kind" show:"Kind"` // topic or subscription
 	ID     string `json:"id" show:"ID"`     // at Pub/Sub, with the installation before it
@@ -72,7 +72,7 @@ type Change struct {
 	Error  string `json:"error,omitempty" show:"Why"` // why it failed
 }
 
-// check refuses a target whose pushes could never be accepted.
+// check refuses a target whose pushes no worker would accept.
 func (t Target) check() error {
 	if err := t.Check(); err != nil {
 		return fmt.Errorf("pubsub: %w", err)
@@ -126,10 +126,10 @@ func found[T any](have *T, err error, name string) (*T, error) {
 }
 
 // Provision creates the topics and subscriptions of every enabled queue, and the other topics. It updates
-// what differs, deletes nothing, and makes no grants, which Terraform does. A disabled queue gets nothing, so
+// settings that differ, deletes nothing, and leaves grants to Terraform. A disabled queue gets no topic, so
 // that publishing to it fails. If it was enabled before, its messages are kept and no longer pushed.
 //
-// After a failure it goes on, unless nobody answers. It returns a Change of each resource, and all failures.
+// After a failure it continues, unless nobody answers. It returns a Change per resource, and all failures.
 func Provision(
 	ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption,
 ) ([]Change, error) {
@@ -140,7 +140,7 @@ func Provision(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = a.client.Close() }() // every request has been answered
+	defer func() { _ = a.client.Close() }() // all requests are answered by now
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
@@ -158,16 +158,16 @@ func Provision(
 
 type provisioner struct {
 	admin
-	catalog    string // the hash that the subscriptions are labelled with; empty: no label
+	catalog    string // the catalog's hash, for the subscriptions' label; empty: no label
 	changes    []Change
 	failures   []error
-	unanswered bool // the last request had no answer, and each further one would take its whole timeout
+	unanswered bool // the last request had no answer, so each further one would time out
 }
 
-// silent are the codes of requests that nobody answers.
+// silent has the codes of requests that nobody answers.
 var silent = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}
 
-// try makes one resource, and notes the change or the failure.
+// try provisions one resource, and records the change or the failure.
 func (p *provisioner) try(kind, id string, do func() (action string, err error)) {
 	change := Change{Kind: kind, ID: id, Action: NotTried}
 	if !p.unanswered {
@@ -196,14 +196,14 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	}
 	for _, want := range subscriptions {
 		own := want.Name == p.target.subscriptionName(q.PushSubscription())
-		if own && p.catalog != "" && !p.target.Emulator { // which keeps no labels
+		if own && p.catalog != "" && !p.target.Emulator { // the emulator keeps no labels
 			want.Labels = map[string]string{CatalogLabel: p.catalog}
 		}
 		p.try("subscription", idOf(want.Name), func() (string, error) { return p.subscription(ctx, want) })
 	}
 }
 
-// pause removes the endpoint of a queue that is no longer enabled: its messages wait until it is again.
+// pause removes the endpoint of a disabled queue, so that its messages wait until it is enabled again.
 func (p *provisioner) pause(ctx context.Context, id string) (action string, err error) {
 	name := p.target.subscriptionName(id)
 	have, err := p.read(ctx, name)
@@ -236,7 +236,7 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// Plan is what Provision makes for an enabled queue, and what Examine compares with, without a shared topic.
+// Plan returns an enabled queue's resources for Provision and Examine. It omits a shared topic.
 func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pb.Subscription) {
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
@@ -273,7 +273,7 @@ func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pb.Subs
 	return append(topics, q.DeadLetter.Topic), []*pb.Subscription{hold, push, dead}
 }
 
-// base never expires: by default a subscription without a message for a month is removed.
+// base returns a subscription that never expires. By default Pub/Sub deletes one after a month without use.
 func (t Target) base(id, topic string, retention time.Duration) *pb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)

@@ -59,9 +59,9 @@ func NewPublisher(ctx context.Context, names Names, options ...option.ClientOpti
 }
 
 // Publish publishes the message on the topic of the catalog and returns its id once the broker has confirmed
-// it. It waits for that, for room and for earlier messages of its key until ctx ends. A message above
-// Pub/Sub's limits is an error wrapping contract.ErrLimit. After any other error, which names no ordering
-// key, the message may be on the topic; contract.PublishCause is the cause, if known.
+// it. Until ctx ends it waits for the confirmation, for room and for earlier messages of the key. A message
+// above Pub/Sub's limits is an error wrapping contract.ErrLimit. After any other error, which never names the
+// ordering key, the message may be on the topic; see contract.PublishCause.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 	}
 	message := &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	result := to.Publish(ctx, message)
-	full := ctx.Err() // in that call the library waits only for room
+	full := ctx.Err() // the library's Publish waits only for room
 	if full == nil {
 		select {
 		case <-result.Ready():
@@ -91,7 +91,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 		}
 		return id, err
 	default:
-		// The library goes on trying. When it gives up, the key that it may pause is resumed.
+		// The library keeps trying. When it gives up, it may pause the key, which is then resumed here.
 		go func() {
 			<-result.Ready()
 			_, _ = settle(context.WithoutCancel(ctx), to, m.OrderingKey, result)
@@ -100,7 +100,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 	}
 }
 
-// causes are what the broker's own codes mean to an operator.
+// causes maps the broker's own codes to their meaning for an operator.
 var causes = map[codes.Code]error{
 	codes.NotFound: contract.ErrTopicMissing, codes.ResourceExhausted: contract.ErrBrokerQuota,
 	codes.PermissionDenied: contract.ErrPublishDenied, codes.Unauthenticated: contract.ErrPublishDenied,
@@ -153,7 +153,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	return to, nil
 }
 
-// Close waits for what is being published and closes the connection. It may be called again.
+// Close waits for running publishes and closes the connection. It may be called again.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	again := p.closed
@@ -179,7 +179,7 @@ type Names struct {
 	Installation string
 }
 
-// installationName is what Terraform accepts; it is a prefix of accounts too.
+// installationName has the form that Terraform accepts; the name is also a prefix of accounts.
 var installationName = regexp.MustCompile(`^[a-z][a-z0-9-]{1,10}[a-z0-9]$`)
 
 // Check refuses an installation's name that cannot be a prefix of ids.

@@ -17,7 +17,7 @@ import (
 // PausedLabel marks the subscription of a paused queue. Its value is the time, such as 20261122t114455z.
 const PausedLabel = "billhook-paused"
 
-// CatalogLabel has the hash of the catalog that a subscription was made of, for people.
+// CatalogLabel has the hash of the catalog from which a subscription was made, for people.
 const CatalogLabel = "billhook-catalog"
 
 const (
@@ -82,7 +82,7 @@ func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error
 	return s.change(ctx, q, &pb.PushConfig{}, at.UTC().Format(pausedFormat))
 }
 
-// Resume implements pause.Switch. The endpoint is that of the target.
+// Resume implements pause.Switch. It sets the target's endpoint.
 func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
 	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
 		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL is not set", s.target.id(q.PushSubscription()))

@@ -1,5 +1,5 @@
-// Package tasks makes Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits,
-// and the set of moments that this process has requested. It does not know what the call does.
+// Package tasks makes Cloud Tasks call a worker at a given time. It owns the queue's client, its limits, and
+// the set of calls that this process has requested. It does not know the purpose of a call.
 package tasks
 
 import (
@@ -22,18 +22,18 @@ import (
 
 const (
 	timeout = 1500 * time.Millisecond
-	// skew is how far the called worker's clock may be behind: a call that comes too early finds nothing due.
+	// skew is how far the called worker's clock may be behind. A call that comes too early finds no due message.
 	skew = 50 * time.Millisecond
 	// maxAhead is Cloud Tasks' limit for the time of a task.
 	maxAhead = 30 * 24 * time.Hour
-	// dispatchDeadline is longer than the worker's tasks run.
+	// dispatchDeadline is longer than any of the worker's tasks runs.
 	dispatchDeadline = 90 * time.Second
 )
 
 // Config configures an Alarm. Every field is required.
 type Config struct {
 	Queue                    string // projects/P/locations/L/queues/Q
-	URL                      string // gets a POST without a body
+	URL                      string // receives a POST without a body
 	ServiceAccount, Audience string
 	Now                      func() time.Time
 }
@@ -42,7 +42,7 @@ type Config struct {
 type Alarm struct {
 	config    Config
 	client    *cloudtasks.Client
-	requested *cache.Cache[struct{}] // by the moment
+	requested *cache.Cache[struct{}] // the requested calls, by their time
 }
 
 // New returns an Alarm. Without options the client library finds the credentials.
@@ -59,8 +59,8 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 func (a *Alarm) Close() error { return a.client.Close() }
 
 // At requests a call at the given time or shortly after, or after now if that is later. It takes at most two
-// seconds and ignores the end of ctx, because a kept message needs its call also when its push has ended. Two
-// processes may cause two calls. The error is marked as retry.Down; the call may come in spite of it.
+// seconds and ignores the end of ctx, because a kept message needs its call even if its push has ended. Two
+// processes may cause two calls. The error is marked as retry.Down; the call may still come.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {
@@ -70,7 +70,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	if moment.Sub(now) > maxAhead {
 		return retry.Down("alarm_unavailable", errors.New("tasks: more than 30 days ahead"))
 	}
-	// If the request of another caller for the same moment fails, this one makes its own.
+	// If another caller's request for the same time fails, this caller makes its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	key := strconv.FormatInt(moment.UnixMicro(), 10)
@@ -83,7 +83,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// create gives the task no name: names that rise with time slow down the queue, and any name costs a look-up.
+// create does not name the task: rising names slow down the queue, and each name costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
 	token := &pb.OidcToken{ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience}
 	request := &pb.HttpRequest{

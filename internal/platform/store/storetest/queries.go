@@ -17,13 +17,13 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// RunQueries holds the queries of a store against a model: documents that are written, changed and
-// removed at random, and queries of every kind in between. open returns an empty store.
+// RunQueries compares a store's queries with a model. It writes, changes and removes documents at random,
+// with queries of every kind in between. open returns an empty store.
 func RunQueries(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	s, collection := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
-		collection++ // of its own for each round
+		collection++ // each round has its own
 		m := &model{store: s, collection: fmt.Sprint("model-", collection), documents: map[string]map[string]any{}}
 		t.Repeat(map[string]func(*rapid.T){"write": m.write, "query": m.query})
 	})
@@ -37,7 +37,7 @@ type model struct {
 
 var (
 	modelIDs = []string{"a", "a-1", "a-1-1", "a-2", "b", "b-1", "bé"}
-	// Few values, so that queries find something. Some of them have the same text or bits.
+	// Few values, so that queries find documents. Some values have the same text or bits.
 	modelValues = []any{
 		"x", "xx", "", "1", int64(1), int64(-1), true, false, time.UnixMicro(1).UTC(), time.UnixMicro(-1).UTC(),
 		nil,
@@ -53,7 +53,7 @@ func (m *model) write(t *rapid.T) {
 	key := store.Key{Collection: m.collection, ID: id}
 	fields, values := map[string]any{},
 		map[string][]any{"a": modelValues, "b": modelValues, "list": modelLists, "due": modelTimes}
-	for _, name := range slices.Sorted(maps.Keys(values)) { // a failure is drawn again in the same order
+	for _, name := range slices.Sorted(maps.Keys(values)) { // sorted, so that a failure can be reproduced
 		if rapid.Bool().Draw(t, "has "+name) {
 			fields[name] = rapid.SampledFrom(values[name]).Draw(t, name)
 		}
@@ -63,7 +63,7 @@ func (m *model) write(t *rapid.T) {
 	case 0:
 		write = store.Delete(key, 0)
 		delete(m.documents, id)
-	case 1: // it keeps the other fields
+	case 1: // an increment keeps the other fields
 		write = store.Increment(key, map[string]int64{"n": 1}, fields)
 		have := maps.Clone(m.documents[id])
 		if have == nil {
@@ -128,7 +128,7 @@ func (m *model) query(t *rapid.T) {
 		q.After.ID = rapid.SampledFrom(append([]string{"", ""}, modelIDs...)).Draw(t, "after")
 	}
 	m.finds(t, m.store, q)
-	if _, named := q.Equal["a"]; named && q.Newest != nil { // it passes the others on
+	if _, named := q.Equal["a"]; named && q.Newest != nil { // Few passes other queries on
 		m.finds(t, store.Few{Querier: m.store, Field: "a"}, q)
 	}
 }
@@ -156,7 +156,7 @@ func (m *model) finds(t *rapid.T, from store.Querier, q store.Query) {
 	require.Equal(t, next, page.Next.ID)
 }
 
-// matching are the ids of the model's documents that a query selects, in its order.
+// matching returns the ids of the model's documents that a query selects, in the query's order.
 func (m *model) matching(q store.Query) (ids []string) {
 	for _, id := range slices.Sorted(maps.Keys(m.documents)) {
 		if m.matches(id, q) {
@@ -208,14 +208,13 @@ func (m *model) matches(id string, q store.Query) bool {
 	return true
 }
 
-// RunLooks requires that a query looks at what it returns, and not at the rest of a collection.
-// open returns an empty store, and a function that says how many index entries and documents its
-// queries have looked at.
+// RunLooks requires that a query reads only what it returns, not the rest of a collection. open returns an
+// empty store, and a function that returns how many index entries and documents its queries have read.
 func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func() int64)) {
 	t.Helper()
 	s, looked := open(t)
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	// One document in a hundred is wanted, and the first of them is not the first of all.
+	// The queries select one document in a hundred, and not the first of all.
 	const most = 5000
 	for first := 0; first < most; first += store.MaxWrites {
 		var writes []store.Write
@@ -265,21 +264,21 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	} {
 		for _, count := range []bool{false, true} {
 			query.Collection, query.Limit, query.Count = "things", 20, count
-			// The first query of a kind may make what the later ones look at.
+			// The first query of a kind may make an index for later ones.
 			_, err := s.Query(t.Context(), query)
 			require.NoError(t, err, name)
 			before := looked()
 			page, err := s.Query(t.Context(), query)
 			require.NoError(t, err, name)
-			// Of each document, and of one more, an entry of each index, the next id in it, and itself.
+			// For each document, and one more: an entry of each index, the next id in it, and the document.
 			require.LessOrEqual(t, looked()-before, 5*(int64(len(page.Documents))+page.Count+1), name)
 			require.LessOrEqual(t, int64(len(page.Documents))+page.Count, int64(20), name)
 		}
 	}
 }
 
-// RunMade requires that queries of new kinds, which a store may have to make something for, find what a look
-// at all documents finds, while others write. open returns an empty store.
+// RunMade requires that queries of new kinds, for which a store may make an index, find the same as a scan of
+// all documents, even while others write. open returns an empty store.
 func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	s, most := open(t), 300
@@ -296,7 +295,7 @@ func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 		return err
 	}
 	seeded := rand.New(rand.NewPCG(7, 0))
-	for range most { // else the queries may come before any write
+	for range most { // so that no query comes before the first write
 		require.NoError(t, write(seeded))
 	}
 	ended := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 
 const racers = 50
 
-// race commits fifty times at once and requires that so many succeed, and that the others meet an error.
+// race makes fifty commits at once. It requires that this many succeed, and that the others fail with meets.
 func race(t *testing.T, s store.Store, succeed int, meets error, writes func(i int) []store.Write) {
 	t.Helper()
 	var wg sync.WaitGroup

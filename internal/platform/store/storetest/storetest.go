@@ -1,7 +1,7 @@
-// This file is over 400 lines: it is the one suite that every store passes.
+// This file has the one suite that every store must pass.
 
-// Package storetest holds the conformance suite of the store's implementations, and two wrappers
-// for tests: Counter counts, and Faults fails on demand. It refuses to name an implementation.
+// Package storetest holds the conformance suite of the store's implementations, and two wrappers for tests:
+// Counter counts, and Faults fails on demand. The suite does not depend on an implementation.
 package storetest
 
 import (
@@ -55,7 +55,7 @@ func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
 
 var named = []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid}
 
-// refuses requires that a commit fails with the named error alone.
+// refuses requires that a commit fails with this named error and no other.
 func refuses(t *testing.T, s store.Store, with error, writes ...store.Write) {
 	t.Helper()
 	_, err := s.Commit(t.Context(), writes)
@@ -64,7 +64,7 @@ func refuses(t *testing.T, s store.Store, with error, writes ...store.Write) {
 	}
 }
 
-// absent requires that there is no such document.
+// absent requires that there is no document with the id.
 func absent(t *testing.T, s store.Store, id string) {
 	t.Helper()
 	_, err := s.Get(t.Context(), key(id))
@@ -184,7 +184,7 @@ func moves(t *testing.T, s store.Store) {
 	require.Equal(t, map[string]any{"n": int64(1)}, Get(t, s, key("new")).Fields)
 }
 
-// raceMoves: as many succeed as there are pieces; two of each name one order, of which one is made.
+// raceMoves: each piece is moved once. In the first race two callers create each order, and one succeeds.
 func raceMoves(t *testing.T, s store.Store) {
 	Put(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
 	race(t, s, racers/2, store.ErrExists, func(i int) []store.Write {
@@ -245,7 +245,7 @@ func unchanged(t *testing.T, s store.Store) {
 	require.Equal(t, first, Get(t, s, key("a")).Version)
 }
 
-// finds requires that a query for things finds the documents of these ids, and returns the page.
+// finds requires that a query for things finds exactly these ids, in order, and returns the page.
 func finds(t *testing.T, s store.Store, query store.Query, want ...string) store.Page {
 	t.Helper()
 	query.Collection = "things"
@@ -258,7 +258,7 @@ func finds(t *testing.T, s store.Store, query store.Query, want ...string) store
 	return page
 }
 
-// queryTimes: times are kept, and compared, by the microsecond. Queries of every other kind are RunQueries'.
+// queryTimes: times are stored and compared in microseconds. RunQueries covers all other kinds of queries.
 func queryTimes(t *testing.T, s store.Store) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_999, time.UTC)
 	Put(t, s, store.Create(key("timed"), map[string]any{"at": at}))
@@ -266,7 +266,7 @@ func queryTimes(t *testing.T, s store.Store) {
 }
 
 func queryIDs(t *testing.T, s store.Store) {
-	// In the order of UTF-16 units the third would come before the second.
+	// Sorted by UTF-16 units, the third would come before the second.
 	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
 	long := strings.Repeat("l", store.MaxIDBytes-1)
 	for _, id := range slices.Concat(unicode, []string{long, long + "a", long + "b", long[1:] + "m"}) {
@@ -300,7 +300,7 @@ func queryCountBeyondAPage(t *testing.T, s store.Store) {
 }
 
 func invalid(t *testing.T, s store.Store) {
-	// What else is wrong, the tests of store.CheckWrites say.
+	// The tests of store.CheckWrites cover all other mistakes.
 	refuses(t, s, store.ErrInvalid)
 	refuses(t, s, store.ErrInvalid, store.Set(key("a"), nil), store.Delete(key("a"), 0))
 	refuses(t, s, store.ErrInvalid, store.Move(key("a"), map[string]int64{"n": 1}, ""))
@@ -327,8 +327,8 @@ func canceled(t *testing.T, s store.Store) {
 	absent(t, s, "a")
 }
 
-// RunLostAnswers runs the cases in which a commit happens and its answer is lost. open returns
-// an empty store and a function that loses the next commit's answer.
+// RunLostAnswers runs cases in which a commit succeeds but its answer is lost. open returns an empty store
+// and a function that makes the store lose the next commit's answer.
 func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNext func())) {
 	t.Helper()
 	t.Run("a create that is repeated meets itself and counts once", func(t *testing.T) {

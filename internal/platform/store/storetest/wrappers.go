@@ -18,13 +18,13 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Counter wraps a store and counts the calls. It is safe for concurrent use.
+// Counter wraps a store and counts its calls. It is safe for concurrent use.
 type Counter struct {
 	store.Store
 
 	Gets, Commits, Queries, Written atomic.Int64
-	// Reads are the documents that the database reads, as Firestore charges for them: one at least
-	// of each call, one for a thousand that are counted, and the one behind a page that goes by ids.
+	// Reads counts document reads as Firestore charges for them: at least one per call, one per thousand counted
+	// documents, and one for the document after a page that is ordered by id.
 	Reads atomic.Int64
 }
 
@@ -63,9 +63,8 @@ var ErrFault = errors.New("storetest: the store did not answer")
 // Faults wraps a store and fails calls on demand. It is safe for concurrent use.
 type Faults struct {
 	store.Store
-	// OnCommit and OnRead, if set, are called in place of the store, unless the call fails on
-	// demand. do makes the call and may be called any number of times. The caller gets the hook's
-	// error.
+	// OnCommit and OnRead, if set, are called instead of the store, unless the call fails on demand. do makes
+	// the real call, and may be called any number of times. The caller gets the hook's error.
 	OnCommit func(ctx context.Context, writes []store.Write, do func() error) error
 	OnRead   func(do func() error) error
 
@@ -87,8 +86,8 @@ func (f *Faults) FailBefore(n int) { f.set(&f.before, n) }
 // FailAfter applies the next n commits and loses their answers.
 func (f *Faults) FailAfter(n int) { f.set(&f.after, n) }
 
-// FailReads makes the next n calls of Get and Query fail. For a read it makes no difference
-// whether it failed or its answer was lost.
+// FailReads makes the next n calls of Get and Query fail. A failed read and a lost answer are the same to the
+// caller.
 func (f *Faults) FailReads(n int) { f.set(&f.reads, n) }
 
 func (f *Faults) set(count *int, n int) {
@@ -125,7 +124,7 @@ func (f *Faults) read(do func() error) error {
 	return do()
 }
 
-// Commit fails on demand. Its versions are zeros where OnCommit succeeds without do.
+// Commit fails on demand. Its versions are zeros if OnCommit succeeds without a call of do.
 func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if f.fails(&f.before) {
 		return nil, ErrFault
@@ -151,7 +150,7 @@ func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	return versions, nil
 }
 
-// fails reports whether a call of this count fails, and counts it.
+// fails reports whether the next call of this kind fails, and lowers its count.
 func (f *Faults) fails(count *int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +159,7 @@ func (f *Faults) fails(count *int) bool {
 	return fails
 }
 
-// Open opens an empty store on the machine, until the test ends.
+// Open opens an empty boltstore and closes it when the test ends.
 func Open(t testing.TB) store.Store {
 	t.Helper()
 	db := filetest.Must(boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
@@ -168,12 +167,12 @@ func Open(t testing.TB) store.Store {
 	return db
 }
 
-// Main runs a package's tests, and requires that they leave no goroutine behind but that of Google's clients.
+// Main runs a package's tests, and requires that they leave no goroutine but the one of Google's clients.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// Stepping runs a package's tests; with -short a model takes so many steps, not rapid's fifth.
+// Stepping runs a package's tests. With -short a model takes this many steps, not a fifth of rapid's.
 func Stepping(m *testing.M, steps string) {
 	if flag.Parse(); testing.Short() {
 		if err := flag.Set("rapid.steps", steps); err != nil {
@@ -190,20 +189,20 @@ func Put(t require.TestingT, to store.Committer, writes ...store.Write) []store.
 	return versions
 }
 
-// Get is a document that there is.
+// Get returns a document that must exist.
 func Get(t require.TestingT, from store.Getter, key store.Key) store.Document {
 	doc := filetest.Must(from.Get(context.Background(), key))(t)
 	return doc
 }
 
-// Edit changes the fields of a document that there is, as no program does.
+// Edit changes the fields of an existing document without a condition, as no program does.
 func Edit(t require.TestingT, in store.GetCommitter, key store.Key, change func(fields map[string]any)) {
 	doc := Get(t, in, key)
 	change(doc.Fields)
 	Put(t, in, store.Set(key, doc.Fields))
 }
 
-// All are the documents of a collection, at most store.MaxPage, in the order of their ids.
+// All returns the documents of a collection by id, at most store.MaxPage.
 func All(t require.TestingT, from store.Querier, collection string) []store.Document {
 	page := filetest.Must(from.Query(context.Background(),
 		store.Query{Collection: collection, Limit: store.MaxPage}))(t)

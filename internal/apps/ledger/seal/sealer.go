@@ -149,7 +149,7 @@ func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, 
 func (r *round) catchUp(ctx context.Context) error {
 	for _, tenant := range slices.Sorted(maps.Keys(r.cursor.Behind)) {
 		last, err := readHead(ctx, r.Store, tenant)
-		for period := range last.Periods { // else the entries would be read in vain
+		for period := range last.Periods { // an unreadable seal ends it before entries are read
 			if err == nil {
 				_, err = last.running(ctx, r.Store, period)
 			}

@@ -278,7 +278,7 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 	for {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		answer, err := r.admin.SubscriptionAdminClient.Pull(short, request)
-		timedOut := short.Err() != nil || status.Code(err) == codes.DeadlineExceeded // the emulator may be the first
+		timedOut := short.Err() != nil || status.Code(err) == codes.DeadlineExceeded // of whoever ends it
 		cancel()
 		if err != nil && timedOut || err == nil && len(answer.ReceivedMessages) == 0 {
 			require.NoError(t, t.Context().Err())

@@ -13,8 +13,8 @@ import (
 
 var errLost, errRefused = errors.New("no answer"), errors.New("too old")
 
-// bank is a gateway that refunds once for each key, and a payment any number of times. If it is canned, it has
-// only its one answer.
+// bank is a gateway that refunds once for each key, and a payment any number of times. A canned one has only
+// one answer.
 type bank struct {
 	canned        bool
 	answer, known string // known: the answer to Reconcile; empty: it has no such order

@@ -219,7 +219,7 @@ func tamperedSeals(t *testing.T) map[string]tampering {
 			func(all books) { all[firstSeal] = newBooks(t, [2]int{0, 1})[firstSeal] }, seal.Changed, secondSeal,
 		},
 		"the running sums of a seal were changed, with its hash": {rehashed(t, func(s *seal.Seal) {
-			s.Running["2026-11"]["2200:tax"]["SGD"] = seal.Sum{Credit: 2}
+			s.Running["2026-11"]["revenue"]["EUR"] = seal.Sum{Credit: 2}
 		}), seal.Changed, secondSeal},
 		"the periods of a seal were changed, with its hash": {
 			rehashed(t, func(s *seal.Seal) { s.Periods["2026-10"] = 2 }), seal.Changed, secondSeal,

@@ -23,17 +23,14 @@ func stream(ctx context.Context, from ledger.Reader, tenant string, after, until
 		whole bool
 	}
 	for i := range shards {
-		q := store.Query{
-			Equal: map[string]any{"shard": int64(i)}, Due: &store.Due{Field: "committed_at", Until: until.At},
-		}
+		equal := map[string]any{"shard": int64(i)}
 		if tenant != "" {
-			q = store.Query{
-				Equal: map[string]any{"shard": int64(i), "tenant": tenant},
-				Due:   &store.Due{Field: "committed_at", Until: until.At},
-			}
+			equal["tenant"] = tenant
 		}
-		q.Collection, q.After, q.Limit = ledger.Entries, after, store.MaxPage
-		shards[i].query = q
+		shards[i].query = store.Query{
+			Collection: ledger.Entries, Equal: equal, Due: &store.Due{Field: "committed_at", Until: until.At},
+			After: after, Limit: store.MaxPage,
+		}
 	}
 	return func(yield func(store.Document, error) bool) {
 		for {

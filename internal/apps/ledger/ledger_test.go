@@ -77,7 +77,7 @@ func TestAnInvalidEntryIsNotPosted(t *testing.T) {
 		"valid: the longest account":       func(e *ledger.Entry) { e.Lines = pair(longestAccount, 1) },
 		"an event too long for a reversal": func(e *ledger.Entry) { e.EventID = longestEvent + "a" },
 		"valid: the longest event":         func(e *ledger.Entry) { e.EventID = longestEvent },
-		"more than MaxLines":               func(e *ledger.Entry) { e.Lines = append(most, most[:2]...) },
+		"more than MaxLines":               func(e *ledger.Entry) { e.Lines = slices.Concat(most, most[:2]) },
 		"valid: MaxLines":                  func(e *ledger.Entry) { e.Lines = most },
 	} {
 		entry := paid()

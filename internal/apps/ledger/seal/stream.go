@@ -23,14 +23,17 @@ func stream(ctx context.Context, from ledger.Reader, tenant string, after, until
 		whole bool
 	}
 	for i := range shards {
-		equal := map[string]any{"shard": int64(i)}
+		q := store.Query{
+			Equal: map[string]any{"shard": int64(i)}, Due: &store.Due{Field: "committed_at", Until: until.At},
+		}
 		if tenant != "" {
-			equal["tenant"] = tenant
+			q = store.Query{
+				Equal: map[string]any{"shard": int64(i), "tenant": tenant},
+				Due:   &store.Due{Field: "committed_at", Until: until.At},
+			}
 		}
-		shards[i].query = store.Query{
-			Collection: ledger.Entries, Equal: equal, Due: &store.Due{Field: "committed_at", Until: until.At},
-			After: after, Limit: store.MaxPage,
-		}
+		q.Collection, q.After, q.Limit = ledger.Entries, after, store.MaxPage
+		shards[i].query = q
 	}
 	return func(yield func(store.Document, error) bool) {
 		for {

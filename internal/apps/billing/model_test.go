@@ -31,6 +31,8 @@ type fact struct {
 	amount               int64 // cents of the refund; -1: not given
 }
 
+const closed = "order.chargeback_closed"
+
 type booked struct {
 	eventID, uid   string
 	credited, left int64
@@ -48,6 +50,9 @@ type outcome struct {
 
 func (m model) expect(f fact) outcome {
 	o := m[f.order]
+	if f.kind == closed {
+		return outcome{result: billing.Noted}
+	}
 	if f.kind == "order.paid" {
 		worth := f.quantity * perPiece
 		switch {
@@ -127,7 +132,7 @@ func drawFact(t *rapid.T, customer string, uids []string) fact {
 		order: customer + rapid.SampledFrom([]string{"o", "o~", "o~0000", "o/1"}).Draw(t, "order"),
 		uid:   rapid.SampledFrom([]string{"", "", uids[0], uids[1]}).Draw(t, "uid"),
 		kind: rapid.SampledFrom([]string{
-			"order.paid", "order.refunded", "order.refunded", "order.refunded", "order.chargeback",
+			"order.paid", "order.refunded", "order.refunded", "order.refunded", "order.chargeback", closed,
 		}).Draw(t, "kind"),
 		quantity: rapid.SampledFrom([]int64{1, 10, 1000, 1_000_000_000_000}).Draw(t, "quantity"),
 		total:    rapid.SampledFrom([]int64{-1, 0, 1, 3, 999, 100_000}).Draw(t, "total"),
@@ -209,9 +214,10 @@ func (h *history) event(t *rapid.T) {
 	if !h.links {
 		h.points.Mappings = nil // also after another instance has started
 	}
-	f, handle := drawFact(t, h.customer, h.uids), h.points.Reverse
-	if f.kind == "order.paid" {
-		handle = h.points.Credit
+	f := drawFact(t, h.customer, h.uids)
+	handle := map[string]deed{"order.paid": h.points.Credit, closed: h.points.Acknowledge}[f.kind]
+	if handle == nil {
+		handle = h.points.Reverse
 	}
 	result, err := h.run(handle, f.event(h.customer))
 	want := h.plain.expect(f) // from the state when its commit succeeded

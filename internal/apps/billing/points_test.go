@@ -2,7 +2,6 @@ package billing_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -26,20 +25,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
-
-func TestARefundAndAChargebackReverseTheCreditOfAnOrder(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.points.Mappings = nil
-	s.must(t, s.points.Credit, golden(t, "order_paid"), billing.Credited)
-	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
-	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
-	require.EqualValues(t, 1350, s.balance(t, user),
-		"it reverses 2250 x 10.01 / 25.00 = 900.9, rounded down")
-	s.must(t, s.points.Reverse, golden(t, "order_chargeback"), billing.Reversed)
-	s.must(t, s.points.Acknowledge, golden(t, "order_chargeback_closed"), billing.Noted)
-	require.Zero(t, s.balance(t, user))
-}
 
 func TestPointsAreCreditedToTheUserOrElseToTheCustomer(t *testing.T) {
 	t.Parallel()
@@ -68,12 +53,6 @@ func TestPointsAreCreditedToTheUserOrElseToTheCustomer(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, int64(2250), s.balance(t, test.account), name)
 	}
-}
-
-type unreadable struct{ err error }
-
-func (f unreadable) Points(context.Context, string, string) (int64, bool, error) {
-	return 0, false, f.err
 }
 
 type pointsOf = func(context.Context, string, string) (int64, bool, error)
@@ -119,23 +98,16 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 			requireRefused(t, event, goods, retry.Permanent(reason, nil))
 		})
 	}
-	down, broken := unreadable{errors.New("no answer")}, unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}
-	requireRefused(t, known, down.Points, retry.Outage("store_unavailable", nil))
-	requireRefused(t, known, broken.Points, retry.Transient("product_broken", nil))
+	for err, want := range map[error]error{
+		errLost: retry.Outage("store_unavailable", nil), products.ErrBroken: retry.Transient("product_broken", nil),
+	} {
+		unreadable := func(context.Context, string, string) (int64, bool, error) { return 0, false, err }
+		requireRefused(t, known, unreadable, want)
+	}
 	s := newShop(t)
 	s.points.PointsOf = goods
 	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)
 	require.Equal(t, int64(ledger.MaxAmount), s.balance(t, user), "the largest credit")
-}
-
-type counted struct {
-	shelf
-	times int
-}
-
-func (a *counted) Points(ctx context.Context, tenant, id string) (int64, bool, error) {
-	a.times++
-	return a.shelf.Points(ctx, tenant, id)
 }
 
 func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
@@ -151,15 +123,18 @@ func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 		"one in several items":  {"odd known odd known odd", "odd", 2},
 		"more than MaxSubjects": {"o1 o2 o3 o4 o5 o6 o7 o8 o9", "o1 o2 o3 o4 o5", 5},
 	} {
-		s, read := newShop(t), &counted{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
-		s.points.PointsOf = read.Points
+		s, reads := newShop(t), 0
+		s.points.PointsOf = func(ctx context.Context, tenant, id string) (int64, bool, error) {
+			reads++
+			return shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}.Points(ctx, tenant, id)
+		}
 		items := filetest.Map(strings.Fields(test.items), func(id string) contract.Item { return item(id, 9) })
 		_, err := s.run(s.points.Credit, paid("", items...))
 		requireVerdict(t, retry.BadRequest("unknown_product", nil), err)
 		var marked *retry.Error
 		require.ErrorAs(t, err, &marked)
 		require.Equal(t, strings.Fields(test.named), marked.Subjects, name)
-		require.Equal(t, test.reads, read.times, name)
+		require.Equal(t, test.reads, reads, name)
 		s.requireNothingBooked(t)
 	}
 }
@@ -226,11 +201,14 @@ func TestARefundReversesItsShareRoundedDown(t *testing.T) {
 	} {
 		s := newShop(t)
 		s.must(t, s.points.Credit, paid(test.total, item("point", test.points)), billing.Credited)
-		_, err := s.run(s.points.Reverse, refunded(test.amount, test.currency))
-		if test.reason != "" {
+		event := refunded(test.amount, test.currency)
+		if result, err := s.run(s.points.Reverse, event); test.reason != "" {
 			requireVerdict(t, retry.Permanent(test.reason, nil), err)
 		} else {
-			require.NoError(t, err, name)
+			require.Equal(t, billing.Reversed, result, name)
+			s.must(t, s.points.Reverse, event, billing.Reversed)
+			event.ID = "r2"
+			s.must(t, s.points.Reverse, event, billing.AlreadyReversed)
 		}
 		require.Equal(t, test.left, s.balance(t, user), name)
 	}

@@ -194,7 +194,8 @@ func item(id string, quantity int64) contract.Item {
 
 func refunded(amount, currency string) handler.Event {
 	return eventOf(&contract.Payment{EventID: "r1", EventType: "order.refunded", Data: contract.PaymentData{
-		Order: &contract.Order{ID: order, Currency: currency}, Refund: &contract.Refund{Amount: amount},
+		Order:  &contract.Order{ID: order, Currency: currency},
+		Refund: &contract.Refund{ID: "refund-1", Amount: amount},
 	}}, nil)
 }
 

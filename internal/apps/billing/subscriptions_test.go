@@ -3,6 +3,7 @@ package billing_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,23 +41,30 @@ func (g getter) Get(context.Context, store.Key) (store.Document, error) {
 
 func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		action, correlation string
-		amount              any // in minor units; nil: none
+	for _, test := range []struct {
+		golden, action string
+		price          string // its total and currency; empty: the golden's
+		amount         any    // in minor units; nil: none
 	}{
-		"subscription_activated": {"initial", "530217764480015001", int64(999)},
-		"subscription_renewed":   {"renewal", "530217764480015001", int64(999)},
-		"subscription_canceled":  {"cancellation", "530217764480015001", int64(999)},
-		"trial_activated":        {"trial", "530217764480017001", nil},
-		"trial_completed":        {"trial_completed", "530217764480017001", nil},
-		"trial_canceled":         {"trial_canceled", "530217764480017001", nil},
+		{"subscription_activated", "initial", "", int64(999)},
+		{"subscription_renewed", "renewal", "", int64(999)},
+		{"subscription_renewed", "renewal", "1.234 KWD", int64(1234)},
+		{"subscription_renewed", "renewal", "0.00 USD", int64(0)},
+		{"subscription_renewed", "renewal", " EUR", nil},
+		{"subscription_canceled", "cancellation", "", int64(999)},
+		{"trial_activated", "trial", "", nil},
+		{"trial_completed", "trial_completed", "", nil},
+		{"trial_canceled", "trial_canceled", "", nil},
 	} {
-		event := golden(t, name)
+		event, name := golden(t, test.golden), test.golden+" "+test.price
+		body := as[*contract.Payment](event.Body)
+		about := body.Data.Subscription
+		if test.price != "" {
+			about.Total, about.Currency, _ = strings.Cut(test.price, " ")
+		}
 		effect, err := record(event, errors.New("must not be read"))
 		require.NoError(t, err, name)
 		require.Equal(t, billing.Recorded, effect.Result, name)
-		body := as[*contract.Payment](event.Body)
-		about := body.Data.Subscription
 
 		require.Len(t, effect.Writes, 2, name)
 		require.NoError(t, store.CheckWrites(effect.Writes))
@@ -66,7 +74,7 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 		at := []any{write.Op, write.Key.Collection}
 		require.Equal(t, []any{store.OpCreate, subscriptions.Collection}, at, name)
 		for field, want := range map[string]any{
-			"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": test.correlation,
+			"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": about.ID,
 			"customer_id": "530217764480019001", "product_id": about.ProductID, "uid": "u1", "status": about.Status,
 			"cycle": about.Cycle, "occurred_at": body.Timestamp, "period_start": about.PeriodStart,
 			"period_end": about.PeriodEnd, "recorded_at": noon.Add(time.Microsecond), "amount": test.amount,
@@ -77,60 +85,43 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 		require.Equal(t, test.amount != nil, priced, name)
 
 		update := contract.Of(&contract.Envelope{
-			Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.CalleeKey(),
+			Action: test.action, CorrelationID: about.ID, IdempotencyKey: event.CalleeKey(),
 			Payload: contract.Payload{
-				EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation,
+				EventID: event.ID, EventType: event.Type, SubscriptionID: about.ID,
 				CustomerID: "530217764480019001", UID: "u1", ProductID: about.ProductID, Status: about.Status,
 				Currency: about.Currency, Amount: about.Total, Cycle: about.Cycle,
 				PeriodStart: about.PeriodStart, PeriodEnd: about.PeriodEnd, OccurredAt: body.Timestamp,
 			},
 		})
-		emitted := []handler.Emission{{To: "updates", OrderingKey: test.correlation, Body: update}}
+		emitted := []handler.Emission{{To: "updates", OrderingKey: about.ID, Body: update}}
 		require.Equal(t, emitted, effect.Emit, name)
 	}
 }
 
-func TestAnAmountOfASubscriptionIsStoredInMinorUnits(t *testing.T) {
+func TestAnEventThatCannotBeRecordedIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		total, currency string
-		want            any // nil: none
-		refused         bool
-	}{
-		"three digits": {"1.234", "KWD", int64(1234), false}, "zero": {"0.00", "USD", int64(0), false},
-		"no price":  {"", "EUR", nil, false},
-		"too large": {"92233720368547758.08", "USD", nil, true}, "negative": {"-9.99", "EUR", nil, true},
-		"no currency": {"9.99", "", nil, true},
-	} {
-		event := golden(t, "subscription_renewed")
-		about := as[*contract.Payment](event.Body).Data.Subscription
-		about.Total, about.Currency = test.total, test.currency
-		effect, err := record(event, nil)
-		if test.refused {
-			requireVerdict(t, retry.Permanent("bad_amount", nil), err)
-			require.Empty(t, effect.Emit, name)
-			continue
-		}
-		require.NoError(t, err, name)
-		require.Equal(t, test.want, effect.Writes[0].Fields["amount"], name)
-		require.Equal(t, test.total, as[*contract.Envelope](effect.Emit[0].Body).Payload.Amount, name)
+	renewed := func(data contract.PaymentData) handler.Event {
+		return handler.Event{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Payment{Data: data})}
 	}
-}
-
-func TestAnEventWithoutASubscriptionIsADeadLetter(t *testing.T) {
-	t.Parallel()
-	for reason, events := range map[string][]handler.Event{
-		"unexpected_body": {
-			{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})},
-			{Type: contract.SubscriptionRenewed, Body: contract.Body{}},
-		},
-		"event_type_unknown": {{Type: "order.paid", Body: contract.Of(&contract.Payment{})}},
-		"no_subscription":    {{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Payment{})}},
+	priced := func(total, currency string) handler.Event {
+		return renewed(contract.PaymentData{Subscription: &contract.Subscription{Total: total, Currency: currency}})
+	}
+	another := handler.Event{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})}
+	for name, test := range map[string]struct {
+		event  handler.Event
+		reason string
+	}{
+		"a body of another contract": {another, "unexpected_body"},
+		"no body":                    {handler.Event{Type: contract.SubscriptionRenewed}, "unexpected_body"},
+		"another type":               {paid(""), "event_type_unknown"},
+		"no subscription":            {renewed(contract.PaymentData{}), "no_subscription"},
+		"a price that is too large":  {priced("92233720368547758.08", "USD"), "bad_amount"},
+		"a negative price":           {priced("-9.99", "EUR"), "bad_amount"},
+		"a price without a currency": {priced("9.99", ""), "bad_amount"},
 	} {
-		for _, event := range events {
-			_, err := record(event, nil)
-			requireVerdict(t, retry.Permanent(reason, nil), err)
-		}
+		effect, err := record(test.event, nil)
+		requireVerdict(t, retry.Permanent(test.reason, nil), err)
+		require.Empty(t, effect, name)
 	}
 }
 

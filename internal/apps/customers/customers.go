@@ -163,7 +163,14 @@ func (o *Operator) Operations() []console.Operation {
 			Name: "customers ls", Path: "GET /v1/ops/customers",
 			Summary: "List the customers that are linked to a user", Errors: ledger.Failures,
 			Empty: "No customer is linked to a user. An order that names both links them, and so does customers link.",
-		}, o.list),
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Mapping], error) {
+			equal := map[string]any{"tenant": in.Tenant}
+			query := store.Query{Collection: Collection, Equal: equal, After: in.After, Limit: in.Limit}
+			return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
+				m := Mapping{Version: doc.Version}
+				return m, store.Decode(doc.Fields, &m)
+			}))
+		}),
 		console.New(console.Row{
 			Name: "customers show", Path: "GET /v1/ops/customers/{id}",
 			Summary: "Show which user a customer is linked to", Errors: ledger.Failures,
@@ -196,18 +203,6 @@ func (o *Operator) Operations() []console.Operation {
 		console.History("customers", AuditKind, o.Store),
 	}
 }
-
-// list returns a page of a tenant's mappings, unordered.
-func (o *Operator) list(ctx context.Context, _ audit.Author, in console.OwnedList) (mappings, error) {
-	query := store.Query{Collection: Collection, After: in.After, Limit: in.Limit}
-	query.Equal = map[string]any{"tenant": in.Tenant}
-	return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
-		m := Mapping{Version: doc.Version}
-		return m, store.Decode(doc.Fields, &m)
-	}))
-}
-
-type mappings = console.List[Mapping]
 
 // Notes says who has linked the customer, and which points a link would move.
 func (s State) Notes() (notes []string) {

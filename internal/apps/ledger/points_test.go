@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,46 +202,6 @@ func TestABrokenChainIsNotLoaded(t *testing.T) {
 		"more than one page")
 	down := errors.New("no answer")
 	require.ErrorIs(t, filetest.ErrorOf(load(nil, "", down)), down)
-}
-
-func TestTheOrdersOfAnAccountAreFoundAndMovedInPages(t *testing.T) {
-	t.Parallel()
-	books := &storetest.Counter{Store: storetest.Open(t)}
-	for i := range 700 {
-		order := fmt.Sprint("order-", i)
-		bookCredit(t, books, toGuest(order, int64(i+1)))
-		if i%2 == 0 {
-			chain := filetest.Must(ledger.Load(t.Context(), books, "default", order))(t)
-			writes, err := chain.Reverse("", "r", 1, noon) // every second has two entries, so that a page cuts some
-			book(t, books, writes, err)
-		}
-	}
-	held := func() (all []ledger.Chain) {
-		for after := (store.Cursor{}); ; {
-			chains, next := filetest.Both(ledger.HeldBy(t.Context(), books, "default", guest, after))(t)
-			all = append(all, chains...)
-			if next.IsZero() {
-				return all
-			}
-			require.Greater(t, next.ID, after.ID)
-			after = next
-		}
-	}
-	books.Queries.Store(0)
-	chains := held()
-	require.Len(t, chains, 699, "all but the first, which has nothing left")
-	require.EqualValues(t, 2, books.Queries.Load())
-	var all int64
-	for some := range slices.Chunk(chains, 100) {
-		writes, amount, err := ledger.Transfer(some, user, "op-1", noon)
-		book(t, books, writes, err)
-		all += amount
-	}
-	require.Equal(t, int64(700*701/2-350), all)
-	for account, want := range map[ledger.Account]int64{user: all, guest: 0} {
-		require.Equal(t, want, storetest.Get(t, books, account.Key("default")).Fields["balance"])
-	}
-	require.Empty(t, held())
 }
 
 func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {

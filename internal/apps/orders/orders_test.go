@@ -176,27 +176,39 @@ func TestEachStepOfAnOrderMovesItsPiecesAndEmitsItsEvents(t *testing.T) {
 	}
 }
 
-func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing.T) {
+// Each product has a write of its stock, and a message of the outbox in its own lane.
+func TestAnOrderOfAHundredProductsIsConfirmedInOneCommitAndNotifiesItsSellerAndTheIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	s.stocked(t, "cap", 5)
-	s.stocked(t, "hat", 5)
-	created := orderstest.Created("e1", "o1", "hat 1", "cap 1", "hat 2")
+	items, pieces := []string{"p-100 2"}, []orders.Item{}
+	want := []string{
+		"analytics-track order.confirmed", "notifications/seller.order_created seller.order_created",
+		"notifications/order.confirmed order.confirmed",
+	}
+	for i := 199; i >= 100; i-- {
+		product := fmt.Sprint("p-", i)
+		items = append(items, product+" 1")
+		s.stocked(t, product, 3)
+		pieces = append([]orders.Item{{ProductID: product, Quantity: 1}}, pieces...)
+		want = append(want, "search-index product.sold")
+	}
+	pieces[0].Quantity = 3
+	created := orderstest.Created("e1", "o1", items...)
 	created.Data["seller_id"] = "seller-7"
 	s.handle(t, created)
-	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 1}, {ProductID: "hat", Quantity: 3}},
-		s.order(t, "o1").Items)
+	require.Equal(t, pieces, s.order(t, "o1").Items)
+	written := s.Written.Load()
 	effect := s.handle(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	require.Equal(t, []string{
-		"analytics-track order.confirmed", "notifications/seller.order_created seller.order_created",
-		"notifications/order.confirmed order.confirmed", "search-index product.sold", "search-index product.sold",
-	}, emitted(effect))
-	for i, product := range []string{"cap", "hat"} {
+	require.Equal(t, int64(310), s.Written.Load()-written,
+		"as in docs/why/orders.md; the limit of a commit is 500")
+	require.Equal(t, [3]int64{0, 0, 3}, s.pieces(t, "p-100"))
+	require.Equal(t, want, emitted(effect))
+	for i, piece := range pieces {
 		sale := effect.Emit[3+i]
-		require.Equal(t, product, sale.OrderingKey)
+		require.Equal(t, piece.ProductID, sale.OrderingKey)
 		sold := filetest.Must(contract.As[orders.Sold](sale.Body))(t)
 		at := s.order(t, "o1").UpdatedAt
-		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
+		require.Equal(t, orders.Sold{DocumentID: piece.ProductID, Version: at.UnixMicro(), SoldAt: at}, sold)
 	}
 	seller := filetest.Must(contract.As[orders.Notice](effect.Emit[1].Body))(t)
 	require.Equal(t, orders.Notice{OrderID: "o1", UserID: "seller-7"}, seller)
@@ -206,26 +218,6 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 	effect = s.handle(t, orderstest.About("e4", "order.payment_confirmed", "o2"))
 	require.Equal(t, []string{"analytics-track order.confirmed"}, emitted(effect),
 		"an order without a user, a seller and items has no other message")
-}
-
-// Each product has a write of its stock, and a message of the outbox in its own lane.
-func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	var items []string
-	for i := range 100 {
-		items = append(items, fmt.Sprintf("p-%d 1", i))
-		s.stocked(t, fmt.Sprint("p-", i), 1)
-	}
-	created := orderstest.Created("e1", "o1", items...)
-	created.Data["seller_id"] = "seller-7"
-	s.handle(t, created)
-	written := s.Written.Load()
-	effect := s.handle(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	require.Len(t, effect.Emit, 103)
-	require.Equal(t, int64(310), s.Written.Load()-written,
-		"as in docs/why/orders.md; the limit of a commit is 500")
-	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
 func TestAnOrderWithAMissingPieceIsCancelledAndReservesNone(t *testing.T) {
@@ -310,30 +302,40 @@ func TestAnOrderIsCreatedOnce(t *testing.T) {
 
 func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	paid := func(id, by string) orderstest.Event {
-		e := orderstest.About(id, "order.payment_confirmed", "o1")
-		if by != "" {
-			e.Data["payment_id"] = by
+	const before, twice = "already_confirmed", "paid_twice"
+	s, unnamed := open(t), open(t)
+	for i, step := range []struct {
+		shop          *shop
+		payment, want string
+	}{
+		{s, "p1", "confirmed"},
+		{s, "p1", before},
+		{s, "", before}, // perhaps a repetition
+		{s, "p2", twice},
+		{s, "shipped", "shipped"},
+		{s, "p1", before},
+		{s, "p2", twice},
+		{unnamed, "", "confirmed"},
+		{unnamed, "p1", before}, // the first payment, without an id, may be the same
+	} {
+		if step.want == "confirmed" {
+			step.shop.handle(t, orderstest.Created("created", "o1"))
 		}
-		return e
+		e := orderstest.About(fmt.Sprint("e", i), "order.payment_confirmed", "o1")
+		switch step.payment {
+		case "":
+		case "shipped":
+			e.Type = "order.shipped"
+		default:
+			e.Data["payment_id"] = step.payment
+		}
+		if step.want == twice {
+			require.Equal(t, twice, step.shop.refused(t, e).Reason, i)
+			continue
+		}
+		require.Equal(t, step.want, step.shop.handle(t, e).Result, i)
 	}
-	s := open(t)
-	s.handle(t, orderstest.Created("e1", "o1"))
-	s.handle(t, paid("e2", "p1"))
-	require.Equal(t, "already_confirmed", s.handle(t, paid("e3", "p1")).Result)
-	require.Equal(t, "already_confirmed", s.handle(t, paid("e4", "")).Result, "perhaps a repetition")
-	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
-	s.handle(t, orderstest.About("e6", "order.shipped", "o1"))
-	require.Equal(t, "already_confirmed", s.handle(t, paid("e7", "p1")).Result,
-		"a repetition after the order was shipped")
-	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "also after the order was shipped")
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
-
-	unnamed := open(t)
-	unnamed.handle(t, orderstest.Created("e1", "o1"))
-	unnamed.handle(t, paid("e2", ""))
-	require.Equal(t, "already_confirmed", unnamed.handle(t, paid("e3", "p1")).Result,
-		"the first payment, without an id, may be the same")
 }
 
 // An event makes a transition of the diagram or gets an answer of the table, never both.

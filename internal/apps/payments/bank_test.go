@@ -13,18 +13,24 @@ import (
 
 var errLost, errRefused = errors.New("no answer"), errors.New("too old")
 
-// bank is a gateway that refunds once for each key, and a payment any number of times.
+// bank is a gateway that refunds once for each key, and a payment any number of times. A canned one has only
+// one answer.
 type bank struct {
+	canned        bool
+	answer, known string // known: the answer to Reconcile; empty: it has no such order
+	err           error
+	orders        []string // the key and the text of each
+	reconciled    []string // the keys
+
 	mu       sync.Mutex
 	does     []string             // the outcomes of the next orders; later ones succeed
 	keys     map[string]string    // the status of each order, by its key
 	made     map[string]bankOrder // by its key
 	refunded map[string]int       // by payment
-	orders   int
-	forgets  bool   // a refusal is not stored under its key
-	voids    bool   // the reconciliation of an unknown key declines it permanently
-	rebuffs  bool   // the repetition of an order is refused
-	before   func() // if set, it runs before the next order, which reaches the gateway late
+	forgets  bool                 // a refusal is not stored under its key
+	voids    bool                 // the reconciliation of an unknown key declines it permanently
+	rebuffs  bool                 // the repetition of an order is refused
+	before   func()               // if set, it runs before the next order, which reaches the gateway late
 }
 
 type bankOrder struct {
@@ -40,6 +46,12 @@ func newBank(does ...string) *bank {
 }
 
 func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
+	b.mu.Lock()
+	b.orders = append(b.orders, id+" "+string(order))
+	b.mu.Unlock()
+	if b.canned {
+		return []byte(b.answer), b.err
+	}
 	var ordered bankOrder
 	if err := json.Unmarshal(order, &ordered); err != nil {
 		return nil, err
@@ -50,7 +62,6 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.orders++
 	if b.rebuffs && b.keys[id] != "" {
 		return nil, retry.Permanent("done_already", nil)
 	}
@@ -81,10 +92,10 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	if does == "lose" {
 		return nil, errLost
 	}
-	return b.answer(id), nil
+	return b.answers(id), nil
 }
 
-func (b *bank) answer(id string) []byte {
+func (b *bank) answers(id string) []byte {
 	order := b.made[id]
 	order.Status = b.keys[id]
 	answer, _ := json.Marshal(order)
@@ -98,9 +109,13 @@ func (b *bank) Request(id string, order []byte) handler.Call {
 func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.reconciled = append(b.reconciled, id)
+	if b.canned {
+		return []byte(b.known), b.known != "", b.err
+	}
 	if b.voids && b.keys[id] == "" {
 		b.keys[id] = "declined"
 	}
 	_, known := b.made[id]
-	return b.answer(id), known, nil
+	return b.answers(id), known, nil
 }

@@ -37,27 +37,6 @@ func answerOf(payment, status string) string {
 		`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
 }
 
-type stubGateway struct {
-	answer, known string // known: the answer to Reconcile; empty: it has no such order
-	err           error
-	orders        []string
-	reconciled    []string
-}
-
-func (d *stubGateway) Do(_ context.Context, id string, order []byte) ([]byte, error) {
-	d.orders = append(d.orders, id+" "+string(order))
-	return []byte(d.answer), d.err
-}
-
-func (d *stubGateway) Request(id string, order []byte) handler.Call {
-	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/payments", ID: id, Body: order}
-}
-
-func (d *stubGateway) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
-	d.reconciled = append(d.reconciled, id)
-	return []byte(d.known), d.known != "", d.err
-}
-
 func paymentEvent(action string, payload contract.Payload) handler.Event {
 	body := contract.Of(&contract.Envelope{
 		ID: "evt-1", Action: action, CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "story-1", Payload: payload,
@@ -74,7 +53,7 @@ var renewal = contract.Payload{
 	PeriodStart: "2027-03-01T00:00:00Z", PeriodEnd: "2027-04-01T00:00:00Z",
 }
 
-func paymentsOf(d *stubGateway) payments.Payments {
+func paymentsOf(d *bank) payments.Payments {
 	return payments.Payments{Gateway: d, Updates: updates, Refunds: refunds}
 }
 
@@ -92,91 +71,69 @@ func requireVerdict(t *testing.T, err, means error) {
 	require.Equal(t, retry.Decide(means), retry.Decide(err), "%v", err)
 }
 
-func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
+func TestAPaymentEmitsAnUpdateOfItsActionAndATrialsRefund(t *testing.T) {
 	t.Parallel()
-	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
-		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
-		d, event := &stubGateway{answer: answer, known: answer}, paymentEvent(action, renewal)
+	type outcome struct{ action, payment, status, result string }
+	outcomes := []outcome{
+		{"renewal", "", "declined", payments.Declined}, {"trial", "pay-7", "declined", payments.Declined},
+	}
+	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade", "trial"} {
+		outcomes = append(outcomes, outcome{action, "pay-7", "succeeded", payments.Paid})
+	}
+	for _, test := range outcomes {
+		answer := strings.Replace(answerOf(test.payment, test.status), "{", `{"fee":"0.30",`, 1)
+		d, event := &bank{canned: true, answer: answer, known: answer}, paymentEvent(test.action, renewal)
 		h := paymentsOf(d).Initiate()
+		if test.action == "trial" {
+			h = paymentsOf(d).Trial()
+		}
 		effect := filetest.Must(h.Do(t.Context(), event))(t)
-		require.Equal(t, payments.Paid, effect.Result)
-		require.Equal(t,
-			[]string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` +
-				action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
-				`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold",` +
-				`"currency":"EUR","amount":"9.99",` +
-				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
+		require.Equal(t, test.result, effect.Result)
+		order := `{"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + test.action +
+			`","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
+			`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold",` +
+			`"currency":"EUR","amount":"9.99",` +
+			`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`
+		require.Equal(t, []string{key + " " + order}, d.orders)
 
 		sent := renewal
-		sent.EventID, sent.EventType, sent.PaymentID, sent.Status = "evt-1", action, "pay-7", "succeeded"
-		require.Equal(t, []*contract.Envelope{
-			{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: sent},
-		}, envelopes(t, effect))
-		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
-		requireEmitted(t, event, effect)
+		sent.EventID, sent.EventType, sent.PaymentID, sent.Status = "evt-1", test.action, test.payment, test.status
+		want := []*contract.Envelope{
+			{Action: test.action, CorrelationID: "story-1", IdempotencyKey: key, Payload: sent},
+		}
+		to := []string{"updates sub-1"}
+		switch {
+		case test.result == payments.Declined:
+			want[0].Action = payments.ActionDeclined
+		case test.action == "trial":
+			to, want = append(to, "refunds pay-7"), append(want, &contract.Envelope{
+				Action: "refund", CorrelationID: "story-1",
+				IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
+					EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1",
+					UID: "u1", Amount: "9.99", Currency: "EUR",
+				},
+			})
+		}
+		require.Equal(t, want, envelopes(t, effect))
+		require.Equal(t, to, filetest.Map(effect.Emit, func(e handler.Emission) string {
+			return e.To + " " + e.OrderingKey
+		}))
+		emitted := effect
+		require.NoError(t, filetest.ErrorOf(lane.Emit(catalogtest.Shipped(), event, &emitted, noon)))
 
 		found := filetest.Must(h.Reconcile(t.Context(), event))(t)
 		require.True(t, found.Done)
 		require.Equal(t, effect, found.Effect, "a reconciled payment has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.reconciled)
 		plan := filetest.Must(h.Plan(t.Context(), event))(t)
-		require.Equal(t,
-			[]handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
+		require.Equal(t, []handler.Call{d.Request(key, []byte(order))}, plan.Calls)
 		require.Len(t, d.orders, 1, "a plan sends no order")
-	}
-}
-
-func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
-	t.Helper()
-	require.NoError(t, filetest.ErrorOf(lane.Emit(catalogtest.Shipped(), event, &effect, noon)))
-}
-
-func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
-	t.Parallel()
-	event := paymentEvent("trial",
-		contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
-	effect, err := paymentsOf(&stubGateway{
-		answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1),
-	}).Trial().Do(t.Context(), event)
-	require.NoError(t, err)
-	require.Equal(t, payments.Paid, effect.Result)
-	sent := envelopes(t, effect)
-	require.Len(t, sent, 2)
-	require.Equal(t, []string{"trial", "story-1", key},
-		[]string{sent[0].Action, sent[0].CorrelationID, sent[0].IdempotencyKey})
-	require.Equal(t, &contract.Envelope{
-		Action: "refund", CorrelationID: "story-1",
-		IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
-			EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1",
-			UID: "u1", Amount: "1.00", Currency: "EUR",
-		},
-	}, sent[1])
-	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
-	require.Equal(t, "pay-7", effect.Emit[1].OrderingKey)
-	requireEmitted(t, event, effect)
-}
-
-func TestADeclinedPaymentEmitsAnUpdateAndNoRefund(t *testing.T) {
-	t.Parallel()
-	for action, h := range map[string]handler.Leased{
-		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(),
-		"trial":   paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
-	} {
-		event := paymentEvent(action, renewal)
-		effect, err := h.Do(t.Context(), event)
-		require.NoError(t, err, "a declined card is a valid answer")
-		require.Equal(t, payments.Declined, effect.Result)
-		sent := envelopes(t, effect)
-		require.Len(t, sent, 1)
-		require.Equal(t, []string{payments.ActionDeclined, action, "declined"},
-			[]string{sent[0].Action, sent[0].Payload.EventType, sent[0].Payload.Status})
-		requireEmitted(t, event, effect)
 	}
 }
 
 func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 	t.Parallel()
-	d := &stubGateway{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
+	d := &bank{canned: true, answer: `{"payment_id":"pay-7","status":"succeeded"}`}
 	_, err := paymentsOf(d).Initiate().Do(t.Context(),
 		paymentEvent("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
 	requireVerdict(t, err, retry.Permanent("subscription_id_missing", nil))
@@ -198,7 +155,7 @@ func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 		"gateway_pending": {`{"payment_id":"p","status":"pending"}`},
 	} {
 		for _, answer := range answers {
-			initiate := paymentsOf(&stubGateway{answer: answer, known: answer + " "}).Initiate()
+			initiate := paymentsOf(&bank{canned: true, answer: answer, known: answer + " "}).Initiate()
 			effect, err := initiate.Do(t.Context(), paymentEvent("renewal", renewal))
 			requireVerdict(t, err, retry.Transient(reason, nil))
 			require.Empty(t, effect.Emit, answer)
@@ -228,7 +185,7 @@ func TestAnAnswerOfAnotherOrderIsRetried(t *testing.T) {
 	} {
 		for _, status := range []string{"succeeded", "declined"} {
 			answer := strings.Replace(answerOf("pay-7", status), replaced[0], replaced[1], 1)
-			h := paymentsOf(&stubGateway{answer: answer, known: answer}).Trial()
+			h := paymentsOf(&bank{canned: true, answer: answer, known: answer}).Trial()
 			effect, err := h.Do(t.Context(), paymentEvent("trial", ordered))
 			found, unsettled := h.Reconcile(t.Context(), paymentEvent("trial", ordered))
 			require.Equal(t, effect, found.Effect, name)
@@ -248,11 +205,12 @@ func TestAnAnswerOfAnotherOrderIsRetried(t *testing.T) {
 
 func TestAPaymentThatIsUnknownToTheGatewayIsNotDone(t *testing.T) {
 	t.Parallel()
-	found, err := paymentsOf(&stubGateway{}).Initiate().Reconcile(t.Context(), paymentEvent("renewal", renewal))
+	unknown := paymentsOf(&bank{canned: true}).Initiate()
+	found, err := unknown.Reconcile(t.Context(), paymentEvent("renewal", renewal))
 	require.NoError(t, err)
 	require.False(t, found.Done, "the gateway has no such order")
 
-	lost := paymentsOf(&stubGateway{err: errLost}).Initiate()
+	lost := paymentsOf(&bank{canned: true, err: errLost}).Initiate()
 	require.ErrorIs(t, filetest.ErrorOf(lost.Do(t.Context(), paymentEvent("renewal", renewal))), errLost)
 	found, err = lost.Reconcile(t.Context(), paymentEvent("renewal", renewal))
 	require.ErrorIs(t, err, errLost)

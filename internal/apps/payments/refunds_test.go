@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -54,107 +55,88 @@ func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	return filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(t)
 }
 
+// refundStep is a delivery, its outcome, and the refund of pay-1 after it: state, event and reason.
+type refundStep struct {
+	event  handler.Event
+	result string
+	want   error
+	found  string
+}
+
 func TestAPaymentIsRefundedOnceForAnyNumberOfMessages(t *testing.T) {
 	t.Parallel()
-	db, b := storetest.Open(t), newBank()
-	h := refunding(db, b)
-	for _, step := range []struct {
-		event          handler.Event
-		result, reason string
-	}{
-		{refundOf("r-1", "pay-1", "9.99"), "refunded", ""},
-		{again(refundOf("r-1", "pay-1", "9.99")), "refunded", ""},
-		{refundOf("r-2", "pay-1", "9.99"), "already_refunded", ""},
-		{again(refundOf("r-2", "pay-1", "9.99")), "already_refunded", ""},
-		{refundOf("r-3", "pay-1", "5.00"), "", "refunded_otherwise"},
-		{refundOf("r-4", "pay-1", ""), "", "refunded_otherwise"},
-		{in("USD", refundOf("r-7", "pay-1", "9.99")), "", "refunded_otherwise"},
-		{refundOf("r-5", "pay-2", ""), "refunded", ""},
-		{refundOf("r-6", "pay-2", ""), "already_refunded", ""},
-	} {
-		effect, err := deliver(t.Context(), h, step.event)
-		if step.reason != "" {
-			requireVerdict(t, err, retry.Permanent(step.reason, nil))
-			continue
-		}
-		require.NoError(t, err)
-		require.Equal(t, step.result, effect.Result, step.event.ID)
-	}
-	require.Equal(t, map[string]int{"pay-1": 1, "pay-2": 1}, b.refunded)
-	require.Equal(t, 2, b.orders)
-	found := refundIn(t, db, "pay-1")
-	require.Equal(t, []string{"refunded", "r-1", "9.99", "EUR", "sub-1"},
-		[]string{string(found.State), found.EventID, found.Amount, found.Currency, found.SubscriptionID})
-	require.Equal(t, []time.Time{noon, noon}, []time.Time{found.ReservedAt, found.SettledAt})
-
-	queue, tenant := refundOf("r-1", "pay-1", "9.99"), refundOf("r-1", "pay-1", "9.99")
+	of := func(id, amount string) handler.Event { return refundOf(id, "pay-1", amount) }
+	queue, tenant := of("r-1", "9.99"), of("r-1", "9.99")
 	queue.Queue, tenant.Tenant = "another", "another"
-	for event, want := range map[*handler.Event]string{&queue: "already_refunded", &tenant: "refunded"} {
-		effect := filetest.Must(deliver(t.Context(), h, *event))(t)
-		require.Equal(t, want, effect.Result, "events differ by queue, and payments by tenant")
-	}
-}
-
-func TestARefundIsReadInEachOfItsStates(t *testing.T) {
-	t.Parallel()
-	db, b := storetest.Open(t), newBank("fail", "decline")
-	h := refunding(db, b)
-	for _, id := range []string{"pay-1", "no/id"} {
-		_, err := payments.FindRefund(t.Context(), db, "default", id)
-		require.ErrorIs(t, err, payments.ErrNoRefund)
-	}
-	first := refundOf("r-1", "pay-1", "")
-	// Another message may request a refused refund again, but not the same one.
-	for _, step := range []struct {
-		event  handler.Event
-		result string
-		want   error
-		state  payments.State
-		of     string
+	declined, otherwise := retry.Permanent("refund_declined", nil), retry.Permanent("refunded_otherwise", nil)
+	for name, test := range map[string]struct {
+		bank            *bank
+		orders, refunds int
+		steps           []refundStep
 	}{
-		{first, "", errLost, payments.UnderWay, "r-1"},
-		{again(first), "", retry.Permanent("refund_declined", nil), payments.Refused, "r-1 refund_declined"},
-		{again(first), "", retry.Permanent("refund_declined", nil), payments.Refused, "r-1 refund_declined"},
-		{refundOf("r-2", "pay-1", ""), "refunded", nil, payments.Refunded, "r-2"},
-		{again(first), "already_refunded", nil, payments.Refunded, "r-2"},
+		"events differ by queue, and payments by tenant": {newBank(), 2, 2, []refundStep{
+			{of("r-1", "9.99"), "refunded", nil, "refunded r-1"},
+			{again(of("r-1", "9.99")), "refunded", nil, "refunded r-1"},
+			{of("r-2", "9.99"), "already_refunded", nil, "refunded r-1"},
+			{again(of("r-2", "9.99")), "already_refunded", nil, "refunded r-1"},
+			{of("r-3", "5.00"), "", otherwise, "refunded r-1"},
+			{of("r-4", ""), "", otherwise, "refunded r-1"},
+			{in("USD", of("r-7", "9.99")), "", otherwise, "refunded r-1"},
+			{queue, "already_refunded", nil, "refunded r-1"},
+			{tenant, "refunded", nil, "refunded r-1"},
+		}},
+		"the whole payment": {newBank(), 1, 1, []refundStep{
+			{of("r-5", ""), "refunded", nil, "refunded r-5"},
+			{of("r-6", ""), "already_refunded", nil, "refunded r-5"},
+		}},
+		"only another message requests a refused refund again": {newBank("fail", "decline"), 3, 1, []refundStep{
+			{of("r-1", ""), "", errLost, "under_way r-1"},
+			{again(of("r-1", "")), "", declined, "refused r-1 refund_declined"},
+			{again(of("r-1", "")), "", declined, "refused r-1 refund_declined"},
+			{of("r-2", ""), "refunded", nil, "refunded r-2"},
+			{again(of("r-1", "")), "already_refunded", nil, "refunded r-2"},
+		}},
+		"a reserved refund keeps its amount": {newBank("fail"), 2, 1, []refundStep{
+			{of("r-1", "9.99"), "", errLost, "under_way r-1"},
+			{of("r-1", "99.90"), "", otherwise, "under_way r-1"},
+			{again(of("r-1", "99.90")), "", otherwise, "under_way r-1"},
+			{of("r-1", ""), "", otherwise, "under_way r-1"},
+			{again(of("r-1", "")), "", otherwise, "under_way r-1"},
+			{in("USD", of("r-1", "9.99")), "", otherwise, "under_way r-1"},
+			{again(in("USD", of("r-1", "9.99"))), "", otherwise, "under_way r-1"},
+			// another message waits, with any amount
+			{of("r-2", "5.00"), "", retry.Missing("refund_under_way", nil), "under_way r-1"},
+			{again(of("r-1", "9.99")), "refunded", nil, "refunded r-1"},
+		}},
 	} {
-		effect, err := deliver(t.Context(), h, step.event)
-		require.Equal(t, retry.Decide(step.want), retry.Decide(err))
-		found := refundIn(t, db, "pay-1")
-		require.Equal(t, []string{step.result, string(step.state), step.of},
-			[]string{effect.Result, string(found.State), strings.TrimSpace(found.EventID + " " + found.Reason)})
-	}
-	require.Equal(t, 1, b.refunded["pay-1"])
-	require.Equal(t, 3, b.orders, "a refused refund is not requested again")
-	for state, n := range map[payments.State]int{payments.Refunded: 1, payments.UnderWay: 0} {
-		page, next := filetest.Both(payments.ListRefunds(t.Context(), db, state, store.Cursor{}, 10))(t)
-		require.Empty(t, next)
-		require.Len(t, page, n)
-	}
-}
-
-func TestARefundKeepsItsStoredAmount(t *testing.T) {
-	t.Parallel()
-	db, b := storetest.Open(t), newBank("fail")
-	h := refunding(db, b)
-	require.ErrorIs(t, filetest.ErrorOf(deliver(t.Context(), h, refundOf("r-1", "pay-1", "9.99"))), errLost)
-	for _, other := range []handler.Event{
-		refundOf("r-1", "pay-1", "99.90"), refundOf("r-1", "pay-1", ""),
-		in("USD", refundOf("r-1", "pay-1", "9.99")),
-	} {
-		for _, event := range []handler.Event{other, again(other)} { // as a first attempt, and as a further one
-			_, err := deliver(t.Context(), h, event)
-			requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
+		db := storetest.Open(t)
+		h := refunding(db, test.bank)
+		for _, id := range []string{"pay-1", "no/id"} {
+			_, err := payments.FindRefund(t.Context(), db, "default", id)
+			require.ErrorIs(t, err, payments.ErrNoRefund)
 		}
-		_, err := h.Plan(t.Context(), other)
-		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
+		for i, step := range test.steps {
+			effect, err := deliver(t.Context(), h, step.event)
+			require.Equal(t, retry.Decide(step.want), retry.Decide(err), "%s, %d", name, i)
+			found := refundIn(t, db, "pay-1")
+			now := strings.TrimSpace(string(found.State) + " " + found.EventID + " " + found.Reason)
+			require.Equal(t, []string{step.result, step.found}, []string{effect.Result, now}, "%s, %d", name, i)
+			if errors.Is(step.want, otherwise) {
+				requireVerdict(t, filetest.ErrorOf(h.Plan(t.Context(), step.event)), otherwise)
+			}
+		}
+		require.Len(t, test.bank.orders, test.orders, name)
+		require.Equal(t, map[string]int{"pay-1": test.refunds}, test.bank.refunded, name)
+		first, found := test.bank.made[test.steps[0].event.CalleeKey()], refundIn(t, db, "pay-1")
+		require.Equal(t, []string{first.Amount, first.Currency, "sub-1"},
+			[]string{found.Amount, found.Currency, found.SubscriptionID}, "the stored amount is the requested one")
+		require.Equal(t, []time.Time{noon, noon}, []time.Time{found.ReservedAt, found.SettledAt})
+		for state, n := range map[payments.State]int{payments.Refunded: test.refunds, payments.UnderWay: 0} {
+			page, next := filetest.Both(payments.ListRefunds(t.Context(), db, state, store.Cursor{}, 10))(t)
+			require.Empty(t, next)
+			require.Len(t, page, n)
+		}
 	}
-	_, err := deliver(t.Context(), h, refundOf("r-2", "pay-1", "5.00"))
-	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, with any amount
-	require.Equal(t, 1, b.orders, "another amount is not requested at the gateway")
-	require.NoError(t, filetest.ErrorOf(deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))))
-	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
-	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
 // A worker's request for r-1 reaches the gateway after another worker's request for it was refused, and while
@@ -186,7 +168,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 		strings.Replace(answerOf("pay-1", "succeeded"), "sub-1", "sub-2", 1),
 	} {
 		db := storetest.Open(t)
-		h := refunding(db, &stubGateway{answer: answer, known: answer})
+		h := refunding(db, &bank{canned: true, answer: answer, known: answer})
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
 		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
 		found, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
@@ -198,7 +180,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 
 func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	db, d := storetest.Open(t), &stubGateway{}
+	db, d := storetest.Open(t), &bank{canned: true}
 	h := refunding(db, d)
 	_, err := h.Do(t.Context(), refundOf("r-1", "", ""))
 	requireVerdict(t, err, retry.Permanent("payment_id_missing", nil))
@@ -228,13 +210,14 @@ func TestARepeatedlyFailedCommitHasAReason(t *testing.T) {
 				continue // there is no reservation yet
 			}
 			m := newMemory()
-			m.onCommit = func() error {
+			db := &storetest.Faults{Store: m}
+			db.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
 				if step != "reserve" && m.state() == "" {
-					return nil
+					return do()
 				}
 				return fail(m)
 			}
-			_, err := refunding(m, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
+			_, err := refunding(db, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
 			require.Equal(t, retry.Decide(want), retry.Decide(err), step)
 		}
 	}
@@ -248,7 +231,7 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	requireVerdict(t, err, retry.Outage("store_unavailable", nil))
 	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, storetest.ErrFault)
-	require.Zero(t, b.orders)
+	require.Empty(t, b.orders)
 }
 
 func TestAnUnknownOutcomeKeepsTheReservationAndRepeatsTheSameOrder(t *testing.T) {
@@ -257,7 +240,7 @@ func TestAnUnknownOutcomeKeepsTheReservationAndRepeatsTheSameOrder(t *testing.T)
 		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil),
 		retry.Unreadable("bad_answer", nil), retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
-		m, d, event := newMemory(), &stubGateway{err: unknown}, refundOf("r-1", "pay-1", "9.99")
+		m, d, event := newMemory(), &bank{canned: true, err: unknown}, refundOf("r-1", "pay-1", "9.99")
 		_, err := refunding(m, d).Do(t.Context(), event)
 		require.Equal(t, unknown, err)
 		require.Equal(t, "under_way", m.state())
@@ -290,7 +273,7 @@ func TestAnUnreadableDocumentIsRetriedAndNotTreatedAsAbsent(t *testing.T) {
 		requireVerdict(t, err, want)
 		requireVerdict(t, filetest.ErrorOf(h.Plan(t.Context(), event)), want)
 		require.Error(t, filetest.ErrorOf(payments.FindRefund(t.Context(), m, "default", "pay-1")), name)
-		require.Equal(t, 1, b.orders, name)
+		require.Len(t, b.orders, 1, name)
 	}
 }
 

@@ -121,16 +121,6 @@ func TestAProductIsTheCatalogsUntilItIsSetAndChangesAreAudited(t *testing.T) {
 	}
 }
 
-func TestRetiringAnUnknownProductWritesNothing(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	_, err := s.change("odd", retired)
-	require.ErrorIs(t, err, products.ErrUnknown)
-	for _, collection := range []string{products.Collection, audit.Collection} {
-		require.Empty(t, storetest.All(t, s.faults, collection))
-	}
-}
-
 func TestAnUnreadableProductCanBeSet(t *testing.T) {
 	t.Parallel()
 	for name, fields := range map[string]map[string]any{
@@ -235,8 +225,14 @@ func TestAReaderReturnsNoExpiredPoints(t *testing.T) {
 			},
 			"retire": func(r *rapid.T) {
 				at := id.Draw(r, "id")
-				if _, err := s.change(at, retired); err == nil {
+				before := len(storetest.All(r, s.faults.Store, audit.Collection))
+				switch _, err := s.change(at, retired); {
+				case err == nil:
 					becomes(at, "unknown")
+				case !down:
+					require.ErrorIs(r, err, products.ErrUnknown)
+					require.Equal(r, "new", at, "the catalog has the others")
+					require.Len(r, storetest.All(r, s.faults.Store, audit.Collection), before)
 				}
 			},
 			"wait": func(r *rapid.T) {

@@ -129,14 +129,6 @@ type Period struct {
 	settles time.Time // when its usage is expected to be complete, except for late events
 }
 
-// Month is the calendar month of a time, in UTC.
-func Month(at time.Time) Period {
-	at = at.UTC()
-	start := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
-	end := start.AddDate(0, 1, 0)
-	return Period{ID: start.Format(monthForm), Start: start, End: end, settles: end}
-}
-
 type period struct {
 	Tenant       string `store:"tenant"`
 	Subscription string `store:"subscription"`
@@ -184,7 +176,9 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, id string, at tim
 	query.After.ID = query.IDPrefix + latestFirst(at)
 	periods, _, err := store.List(ctx, from, query, decoded[period])
 	if err != nil || len(periods) == 0 {
-		return Month(at), err
+		start := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
+		end := start.AddDate(0, 1, 0)
+		return Period{ID: start.Format(monthForm), Start: start, End: end, settles: end}, err
 	}
 	last := periods[0].Period
 	if at.Before(last.End) {

@@ -63,72 +63,42 @@ func (b books) Query(_ context.Context, q store.Query) (page store.Page, _ error
 	return page, nil
 }
 
-// usual are the hours at which the sealer runs in untouched books.
-var usual = [2]int{1, 1}
-
-// newBooks has entries of two tenants, sealed by two runs at the given hours, and one that is not sealed yet.
-// Forced entries are posted without a record of an event, and sealed.
-func newBooks(t *testing.T, hours [2]int, forced ...ledger.Entry) books {
+// newBooks has entries of two tenants, sealed by two runs, and one that is not sealed yet.
+func newBooks(t *testing.T) books {
 	t.Helper()
-	s := stamping{storetest.Open(t), new(time.Time)}
+	s := storetest.Open(t)
 	posted := func(writes []store.Write, err error) {
 		t.Helper()
 		require.NoError(t, err)
 		storetest.Put(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	}
-	sealed := func(hour int) {
-		sealtest.Seal(t, s, sealtest.Trusting{}, noon.Add(time.Duration(hour)*time.Hour))
-	}
 	posted(ledger.Post(sale("acme", "a", "2026-10", 100, 0)))
 	posted(ledger.Post(sale("acme", "b", "2026-11", 200, time.Second)))
-	sealed(hours[0])
+	run(t, s)
 	posted(credit(t, "u1", "o1"), nil)
 	posted(ledger.Post(sale("beta", "c", "2026-11", 3, 0)))
-	sealed(hours[1])
+	run(t, s)
 	periods := journal.Periods{
 		Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" },
 	}
 	by := audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"}
 	require.NoError(t, filetest.ErrorOf(periods.Close(t.Context(), "acme", "2026-09", by)))
-	if len(forced) > 0 {
-		post(t, s, forced...)
-		sealed(hours[1] + 1)
-	}
 	posted(ledger.Post(sale("acme", "waits", "2026-11", 70, 0)))
+	return booksIn(t, s)
+}
+
+func booksIn(t *testing.T, s store.Store) books {
+	t.Helper()
 	all := books{}
 	for _, collection := range []string{
 		ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads, dedupe.Collection, audit.Collection,
 		journal.PeriodsCollection,
 	} {
-		for doc, err := range store.Each(t.Context(), s,
-			store.Query{Collection: collection, Limit: store.MaxPage}) {
-			require.NoError(t, err)
+		for _, doc := range storetest.All(t, s, collection) {
 			all[doc.Key] = doc.Fields
 		}
 	}
 	return all
-}
-
-// stamping is a store whose clock advances only by commits: the same books have the same seals.
-type stamping struct {
-	store.Store
-
-	now *time.Time
-}
-
-func (s stamping) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	if s.now.IsZero() {
-		*s.now = noon
-	}
-	*s.now = s.now.Add(time.Millisecond)
-	writes = slices.Clone(writes)
-	for i, w := range writes {
-		if w.Stamp != "" {
-			writes[i].Fields = with(w.Fields, w.Stamp, *s.now)
-			writes[i].Stamp = ""
-		}
-	}
-	return s.Store.Commit(ctx, writes)
 }
 
 // originsIn finds the records of the entries' events in a store, under the queue of all of them.
@@ -159,7 +129,7 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 
 func sealedBooks(t *testing.T) books {
 	t.Helper()
-	all := newBooks(t, usual)
+	all := newBooks(t)
 	maps.DeleteFunc(all, func(key store.Key, fields map[string]any) bool {
 		waits := fields["event_id"] == "waits"
 		return waits || key == cursor || !slices.Contains(

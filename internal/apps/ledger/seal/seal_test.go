@@ -22,16 +22,7 @@ import (
 var noon = time.Date(2026, 11, 3, 12, 0, 0, 123456000, time.UTC)
 
 func sale(tenant, event, period string, amount int64, after time.Duration) ledger.Entry {
-	return ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed",
-		Rule: "sales", Period: period,
-		OccurredAt: noon, PostedAt: noon.Add(after),
-		Lines: []ledger.Line{
-			{Account: "1200:receivable", Currency: "SGD", Debit: amount},
-			{Account: "4000:revenue", Currency: "SGD", Credit: amount - 1},
-			{Account: "2200:tax", Currency: "SGD", Credit: 1},
-		},
-	}
+	return ledgertest.Sale(tenant, event, period, amount, noon.Add(after))
 }
 
 func credit(t *testing.T, uid, order string) []store.Write {
@@ -141,17 +132,17 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 		storetest.Edit(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)},
 			func(fields map[string]any) {
 				month := fields["running"].(map[string]any)["2026-11"].(map[string]any)
-				month["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = credit
+				month["revenue"].(map[string]any)["EUR"].(map[string]any)["credit"] = credit
 			})
 	}
-	change(2)
+	change(99)
 	post(t, s, sale("acme", "c", "2026-11", 100, 0), sale("beta", "d", "2026-11", 200, 0))
 	for _, sealed := range []int{1, 0} {
 		done, err := sealer(s).Run(t.Context())
 		require.ErrorIs(t, err, seal.ErrBroken, "no seal follows one that was changed")
 		require.Equal(t, seal.Sealed{Entries: sealed, Seals: sealed, OldestSeconds: 3600}, done)
 	}
-	change(1)
+	change(100)
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, s), "a repaired tenant's entries are sealed")
 	require.Empty(t, findings(t, s))
 }

@@ -2,7 +2,6 @@ package boltstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -213,42 +212,4 @@ func TestAWriteWaitsForAPartOfAnIndex(t *testing.T) {
 		default:
 		}
 	}
-}
-
-// TestAFileOfTheSecondFormIsTakenOver writes one: a key of its indexes stands alone, and a changed document.
-func TestAFileOfTheSecondFormIsTakenOver(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	red := store.Query{Collection: "c", Equal: map[string]any{"color": "red"}, Limit: 300}
-	s := filetest.Must(OpenTemporary(path))(t)
-	set := func(i int, color string) store.Version {
-		key := store.Key{Collection: "c", ID: fmt.Sprintf("%03d", i)}
-		write := []store.Write{store.Set(key, map[string]any{"color": color})}
-		version := filetest.Must(s.Commit(t.Context(), write))(t)[0]
-		require.NoError(t, filetest.ErrorOf(s.Query(t.Context(), red)))
-		return version
-	}
-	for i := range 230 {
-		set(i, []string{"red", "blue"}[i%2])
-	}
-	set(1, "red")
-	want := filetest.Must(s.Query(t.Context(), red))(t)
-	require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error {
-		bucket, noted := tx.Bucket(indexes).Bucket(indexFor(red).name("c")), asIndexed(tx)
-		require.NoError(t, empty(tx))
-		for name, doc := range noted {
-			data := cmp.Or(string(doc.data), strings.Repeat("\x00", versionBytes))
-			require.NoError(t, tx.Bucket(changed).Put([]byte(name), []byte(data)))
-		}
-		for _, one := range slices.Collect(keysFrom(bucket.Cursor(), nil, []byte(end), false, false)) {
-			require.NoError(t, bucket.Put(one, nil))
-		}
-		old := filetest.Must(tx.CreateBucket(second))(t)
-		return cmp.Or(old.SetSequence(tx.Bucket(versions).Sequence()), tx.DeleteBucket(versions))
-	}))
-	require.NoError(t, s.Close())
-	s = filetest.Must(OpenTemporary(path))(t)
-	require.Equal(t, want, filetest.Must(s.Query(t.Context(), red))(t))
-	require.EqualValues(t, 232, set(999, "red"), "versions go on from the last one")
-	require.NoError(t, s.Close())
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,13 +90,10 @@ var (
 	versions = []byte("/versions/3")
 	changed  = []byte("/changed")
 	indexes  = []byte("/indexes")
-	// second is versions in the second encoding, which notes changed documents under their own keys.
-	second = []byte("/versions/2")
 )
 
 func begin(tx *bbolt.Tx) error {
-	old := tx.Bucket(second)
-	if first, _ := tx.Cursor().First(); first != nil && old == nil && tx.Bucket(versions) == nil {
+	if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
 		return ErrDamaged
 	}
 	for _, name := range [][]byte{versions, changed, indexes} {
@@ -105,20 +101,7 @@ func begin(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	if old == nil {
-		return nil
-	}
-	var changes []change
-	if err := tx.Bucket(changed).ForEach(func(name, before []byte) error {
-		collection, id, _ := strings.Cut(string(name), "/")
-		key := store.Key{Collection: collection, ID: id}
-		changes = append(changes, change{key: key, before: parse(before), after: stored{version: newVersion}})
-		return nil
-	}); err != nil {
-		return err
-	}
-	err := tx.Bucket(versions).SetSequence(old.Sequence())
-	return cmp.Or(err, tx.DeleteBucket(second), empty(tx), note(tx, changes))
+	return nil
 }
 
 // readable reads the whole file once, so that damage is found at the start.
@@ -135,7 +118,7 @@ func readable(db *bbolt.DB) error {
 				case name[0] == '/':
 					return nil
 				}
-				_, err := parse(data).fields()
+				_, err := parse(string(data)).fields(nil)
 				return err
 			})
 		})
@@ -162,7 +145,7 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 			return fmt.Errorf("get %s: %w", key, store.ErrNotFound)
 		}
 		doc.Version = stored.version
-		doc.Fields, err = stored.fields()
+		doc.Fields, err = stored.fields(nil)
 		return err
 	})
 	return doc, err

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -127,17 +128,9 @@ func (d *decoder) int() int64 {
 
 func (d *decoder) fields(of map[string]bool) map[string]any {
 	n := d.number()
-	if of == nil {
-		fields := make(map[string]any, min(n, 32))
-		for range n {
-			name := d.next(d.number())
-			fields[name] = d.value()
-		}
-		return fields
-	}
-	fields := make(map[string]any, len(of))
+	fields := make(map[string]any, min(n, uint64(cmp.Or(len(of), 32))))
 	for range n {
-		if name := d.next(d.number()); of[name] {
+		if name := d.next(d.number()); of == nil || of[name] {
 			fields[name] = d.value()
 		} else {
 			d.skip()

@@ -133,14 +133,15 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-func timer(d time.Duration) (<-chan time.Time, func() bool) {
+// RealTimer is a handler.Timer on the clock.
+func RealTimer(d time.Duration) (<-chan time.Time, func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
 }
 
 func newSlots(n int) *slots {
 	ended, drain := context.WithCancel(context.Background())
-	return &slots{waits: &waits{timer: timer, ended: ended, drain: drain}, free: n}
+	return &slots{waits: &waits{timer: RealTimer, ended: ended, drain: drain}, free: n}
 }
 
 type caller struct {

@@ -28,10 +28,10 @@ func (c cell) comes(m message) message {
 }
 
 // seed brings the event of a message into the state of a record. The caller lets two more seconds pass.
-func (b *bench) seed(record string, m message) {
+func (r *rig) seed(record string, m message) {
 	deliver := func(m message, fails ...error) reply {
-		b.fails = fails
-		return b.deliverNow(m)
+		r.fails = fails
+		return r.deliverNow(m)
 	}
 	failed, refused := retry.Transient("failed", nil), retry.Permanent("refused", nil)
 	another := m.with(func(m *message) {
@@ -43,17 +43,17 @@ func (b *bench) seed(record string, m message) {
 	switch record {
 	case "failed and due":
 		deliver(m, failed)
-		b.pass(8 * time.Second)
+		r.pass(8 * time.Second)
 	case "failed, due in 1s":
 		deliver(m, failed)
-		b.pass(7 * time.Second)
+		r.pass(7 * time.Second)
 	case "failed, due in 8s":
 		deliver(m, failed)
 	case "kept for 20s":
 		deliver(m, retry.After(22*time.Second, failed))
 	case "kept, and 20s are over":
 		deliver(m, retry.After(20*time.Second, failed))
-		b.pass(20 * time.Second)
+		r.pass(20 * time.Second)
 	case "completed":
 		deliver(m)
 	case "completed with another payload":
@@ -63,14 +63,14 @@ func (b *bench) seed(record string, m message) {
 	case "dead-lettered with another payload":
 		deliver(another, refused)
 	case "of a worker that died", "of a worker that died 8s ago":
-		b.during = func(context.Context) { b.faults.Down(true) }
+		r.during = func(context.Context) { r.faults.Down(true) }
 		deliver(m)
-		b.faults.Down(false)
-		if b.pass(8 * time.Second); record == "of a worker that died" {
-			b.pass(2 * time.Minute)
+		r.faults.Down(false)
+		if r.pass(8 * time.Second); record == "of a worker that died" {
+			r.pass(2 * time.Minute)
 		}
 	case "broken":
-		_, err := b.db.Commit(context.Background(), []store.Write{
+		_, err := r.db.Commit(context.Background(), []store.Write{
 			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]),
 				map[string]any{"status": "UNKNOWN"}),
 		})

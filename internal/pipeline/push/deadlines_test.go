@@ -97,7 +97,8 @@ func TestAttemptIsEndedByItsDeadlineOrItsCaller(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			r := &ended{newRig(t, setup{live: true, leased: c["handler"] == leasedMany}), c, leave, make(chan struct{})}
+			with := setup{live: true, leased: c["handler"] == leasedMany}
+			r := &ended{newRig(t, with), c, leave, make(chan struct{})}
 			m := r.event()
 			if invalid {
 				r.do = doing(func(handler.Event) handler.Effect {
@@ -167,7 +168,8 @@ func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 		r.fails = nil
 		if says := c["reconcile says"]; says != "nothing: there is none" {
 			r.leased.Reconcile = func(_ context.Context, e handler.Event) (known handler.Reconciled, err error) {
-				r.config.Log.Warn(fmt.Sprint("reconciled after conflicts ", e.Try))
+				r.config.Log.Warn("reconciled")
+				require.Equal(t, c["record"] == "none, and its effect conflicts once", e.Try == 1)
 				if says == "a panic" {
 					panic("ilse@example.org")
 				}

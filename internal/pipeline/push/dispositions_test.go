@@ -92,7 +92,7 @@ func drops(q *catalog.Queue)   { q.DeadLetter = catalog.DeadLetter{Drop: true} }
 func accepts(q *catalog.Queue) { q.OnCorrected = catalog.Accept }
 
 func (c cell) policy(q *catalog.Queue) {
-	q.Backoff = times10(10)
+	q.Backoff, q.SlotWait = times10(10), 2*time.Second
 	for dimension, value := range c {
 		if change := differs[[2]string{dimension, value}]; change != nil {
 			change(q)
@@ -103,6 +103,9 @@ func (c cell) policy(q *catalog.Queue) {
 	}
 	for eventType, h := range q.Handlers {
 		h.Backoff = q.Backoff
+		if c["timeout"] != "" {
+			h.Timeout, _ = time.ParseDuration(c["timeout"])
+		}
 		if h.MaxAttempts = 4; c["attempts"] == last {
 			h.MaxAttempts = 1
 		}
@@ -119,7 +122,7 @@ func (all benches) ready(t *testing.T, c cell) *rig {
 	name := ""
 	for _, of := range []string{
 		"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal",
-		"corrections",
+		"corrections", "timeout",
 	} {
 		name += c[of] + "/"
 	}
@@ -243,25 +246,35 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "dead-letters.txt")
 }
 
-// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt.
+// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt: 1 s
+// of wait, 2 s for a slot, 12 s to write and the timeout must fit in the 60 s of its ack deadline.
 func TestRequestWaitsByTheTimeThatItsAttemptTook(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"returns", failureNames()},
-		{"meanwhile", []string{"nothing", "three seconds pass", "the service drains"}},
+		{"meanwhile", []string{
+			"nothing", "three seconds pass", "the service drains", "its timer runs ahead of the clock",
+		}},
+		{"timeout", []string{"44s", "45s"}},
 		{"handler", []string{tx, leasedMany}},
 		{"attempts", []string{left, last}},
 		{"backoff", []string{soon}},
 	}, func(c cell) (what, cost string) {
+		if c["meanwhile"] != "nothing" && c["timeout"] != "44s" {
+			return "", ""
+		}
 		if c["meanwhile"] == "the service drains" {
 			clear(all) // that cannot be undone
 		}
 		r := all.ready(t, c)
 		m := r.event()
 		r.failing(c)
+		defer r.ahead.Store(false)
 		r.during = func(context.Context) {
 			switch c["meanwhile"] {
+			case "its timer runs ahead of the clock":
+				r.ahead.Store(true)
 			case "three seconds pass":
 				r.pass(3 * time.Second)
 			case "the service drains":

@@ -3,7 +3,6 @@ package push_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -34,63 +32,6 @@ import (
 var errHandler = errors.New("ilse@example.org fell over")
 
 func (m message) once() message { return m.set("max_attempts", "1") }
-
-// journal keeps what the rig's service logs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) reset() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text.Reset()
-}
-
-// lines returns those of a message, or all.
-func (j *journal) lines(message string) (found []map[string]any) {
-	for line := range strings.Lines(j.String()) {
-		var fields map[string]any
-		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			panic(err)
-		}
-		if message == "" || fields["msg"] == message {
-			found = append(found, fields)
-		}
-	}
-	return found
-}
-
-// outcome returns outcome and reason of the last delivery, the messages above info, and the attempts that
-// another followed.
-func (j *journal) outcome() (delivered string, logged []string) {
-	for _, line := range j.lines("") {
-		switch {
-		case line["msg"] == "attempt again":
-			logged = append(logged, fmt.Sprint("again after ", line["status"], " ", line["reason"]))
-		case line["msg"] == "delivery":
-			delivered = strings.TrimSpace(fmt.Sprint(line["outcome"], " ", line["reason"]))
-			if line["level"] != "INFO" {
-				logged = append(logged, fmt.Sprint("logged ", line["level"]))
-			}
-		case line["level"] != "INFO":
-			logged = append(logged, fmt.Sprintf("%q", line["msg"]))
-		}
-	}
-	return delivered, logged
-}
 
 // outcome is a delivery of paid("e1", known, 1), or of message, and what becomes of it.
 type outcome struct {

@@ -160,24 +160,20 @@ func TestEachMessageIsReadByItsContractAndRecognizedAgain(t *testing.T) {
 	var table strings.Builder
 	for _, test := range messageCases() {
 		kind, _, _ := strings.Cut(test.name, ":")
-		fmt.Fprintf(&table, "%s\n%s\n", test.name,
-			strings.Join(newRead(t, messageQueues[kind]).each(t, test), "\n"))
+		r := newRig(t, setup{queue: messageQueues[kind]})
+		fmt.Fprintf(&table, "%s\n%s\n", test.name, strings.Join(r.each(t, test), "\n"))
 	}
 	filetest.Recorded(t, table.String(), "testdata", "messages.txt")
 }
 
-// read is a rig that keeps what its handler is given.
-type read struct {
-	*rig
-	handled []string
-}
-
-func newRead(t *testing.T, queue func(*catalog.Queue)) *read {
-	r := &read{rig: newRig(t, setup{queue: queue})}
+// each delivers the messages of a case, and describes the answers, the handled events, the records, the dead
+// letters and the effects.
+func (r *rig) each(t *testing.T, test messageCase) (lines []string) {
+	var handled, delivered, records []string
 	r.do = func(ctx context.Context, e handler.Event) (handler.Effect, error) {
 		id, _ := e.Body.Identity()
 		require.NoError(t, e.Body.Validate())
-		r.handled = append(r.handled, fmt.Sprintf(
+		handled = append(handled, fmt.Sprintf(
 			"  handled %s/%s of %s, body %s, correlation %s, key %s, %d attempts requested, attributes agree: %t",
 			e.Tenant, e.Type, r.queue.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(),
 			e.Body.CheckAttributes(e.Attributes) == nil))
@@ -186,13 +182,6 @@ func newRead(t *testing.T, queue func(*catalog.Queue)) *read {
 		}
 		return credit(ctx, e)
 	}
-	return r
-}
-
-// each delivers the messages of a case, and describes the answers, the handled events, the records, the dead
-// letters and the effects.
-func (r *read) each(t *testing.T, test messageCase) (lines []string) {
-	var delivered []string
 	last := test.messages[len(test.messages)-1]
 	for _, m := range append(test.messages, last.again(2), last.again(3)) {
 		got := r.deliver(m)
@@ -200,7 +189,6 @@ func (r *read) each(t *testing.T, test messageCase) (lines []string) {
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %d %s %s %s", got.code, got.Outcome, got.Reason,
 			got.EventID), " "))
 	}
-	var records []string
 	for _, doc := range r.documents(dedupe.Collection) {
 		record := filetest.Must(dedupe.FromDocument(doc))(t)
 		records = append(records, fmt.Sprintf("  record %s/%s %s %d, type %q, key %q, message %s, received %s",
@@ -208,7 +196,7 @@ func (r *read) each(t *testing.T, test messageCase) (lines []string) {
 			record.MessageID, record.ReceivedAt.Format("04:05")))
 	}
 	slices.Sort(records)
-	lines = slices.Concat(lines, r.handled, records)
+	lines = slices.Concat(lines, handled, records)
 	for _, dead := range r.deadLetters() {
 		at := dead.Attributes
 		lines = append(lines, fmt.Sprintf("  dead letter %s %s %q of %s", at["dead_letter_status"],

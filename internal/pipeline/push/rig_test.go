@@ -91,6 +91,7 @@ type rig struct {
 	relay   *lane.Relay
 	alarms  alarms
 	live    bool
+	ahead   atomic.Bool // its timer fires at once, and no time passes
 	now     atomic.Int64
 	ids     atomic.Int64
 	// do is the handler of order.paid. Before that, its calls return fails, one after the other; during, if set,
@@ -119,6 +120,9 @@ func (a *alarms) At(_ context.Context, at time.Time) error {
 
 // passing is a timer that advances the rig's clock.
 func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
+	if r.ahead.Load() {
+		d = 0
+	}
 	c := make(chan time.Time, 1)
 	c <- time.Unix(0, r.now.Add(int64(d)))
 	return c, func() bool { return true }
@@ -130,7 +134,6 @@ type setup struct {
 	// leased: the handler runs under a lease; many: it calls many places.
 	leased, many bool
 	log          slog.Handler
-	timer        handler.Timer
 	// live: the rig's clock is that of its test's bubble. Else time passes when the service waits.
 	live bool
 }
@@ -167,9 +170,6 @@ func newRig(tb testing.TB, with setup) *rig {
 	clock, timer := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }, handler.Timer(r.passing)
 	if with.live {
 		clock, timer = func() time.Time { return time.Now().UTC() }, push.RealTimer
-	}
-	if with.timer != nil {
-		timer = with.timer
 	}
 	registry := handler.NewRegistry()
 	registry.Tx("points.reverse", credit)
@@ -223,50 +223,6 @@ func (r *rig) handle(ctx context.Context, event handler.Event) (handler.Effect, 
 		return handler.Effect{}, err
 	}
 	return r.do(ctx, event)
-}
-
-// credit is the rig's handler: it knows one product, and its effect counts itself.
-func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
-	body, err := contract.As[*contract.Payment](event.Body)
-	if err != nil {
-		return handler.Effect{}, err
-	}
-	if order := body.Data.Order; order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
-		return counted(event), nil
-	}
-	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)
-}
-
-// effectOf is the document that counts the effects of a tenant's event.
-func effectOf(tenant, event string) store.Key {
-	return store.Key{Collection: "effects", ID: tenant + "~" + event}
-}
-
-func counted(event handler.Event) handler.Effect {
-	return handler.Effect{
-		Result: "done",
-		Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)},
-	}
-}
-
-func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
-
-func (r *rig) effectsOf(tenant, event string) int64 {
-	doc, _ := r.db.Get(context.Background(), effectOf(tenant, event)) // none: no effect
-	n, _ := doc.Fields["n"].(int64)
-	return n
-}
-
-func doing(effect func(handler.Event) handler.Effect) handler.Tx {
-	return func(_ context.Context, event handler.Event) (handler.Effect, error) { return effect(event), nil }
-}
-
-func returns(result string) handler.Tx {
-	return doing(func(handler.Event) handler.Effect { return handler.Effect{Result: result} })
-}
-
-func always(err error) handler.Tx {
-	return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
 }
 
 // message is a message as a test describes it.

@@ -6,9 +6,54 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
+
+// credit is the rig's handler: it knows one product, and its effect counts itself.
+func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
+	body, err := contract.As[*contract.Payment](event.Body)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if order := body.Data.Order; order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
+		return counted(event), nil
+	}
+	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)
+}
+
+// effectOf is the document that counts the effects of a tenant's event.
+func effectOf(tenant, event string) store.Key {
+	return store.Key{Collection: "effects", ID: tenant + "~" + event}
+}
+
+func counted(event handler.Event) handler.Effect {
+	return handler.Effect{
+		Result: "done",
+		Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)},
+	}
+}
+
+func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
+
+func (r *rig) effectsOf(tenant, event string) int64 {
+	doc, _ := r.db.Get(context.Background(), effectOf(tenant, event)) // none: no effect
+	n, _ := doc.Fields["n"].(int64)
+	return n
+}
+
+func doing(effect func(handler.Event) handler.Effect) handler.Tx {
+	return func(_ context.Context, event handler.Event) (handler.Effect, error) { return effect(event), nil }
+}
+
+func returns(result string) handler.Tx {
+	return doing(func(handler.Event) handler.Effect { return handler.Effect{Result: result} })
+}
+
+func always(err error) handler.Tx {
+	return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
+}
 
 // comes is a message as its cell delivers it.
 func (c cell) comes(m message) message {

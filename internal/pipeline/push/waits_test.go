@@ -146,8 +146,8 @@ func TestDrainStartsNothingNew(t *testing.T) {
 	})
 }
 
-// TestReleasedMessageGoesToItsQueueAloneAndRemovesItsLane: the other queues of a shared topic have had it, and
-// a lane that stays costs each event a read.
+// TestReleasedMessageGoesToItsQueueAloneAndRemovesItsLane: the other queues of a shared topic have had it,
+// and a lane that stays costs each event a read.
 func TestReleasedMessageGoesToItsQueueAloneAndRemovesItsLane(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(message) message{
@@ -189,42 +189,6 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	require.Equal(t, "too_large_to_wait",
 		r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
 	require.Equal(t, 1, r.keptMessages())
-}
-
-// TestRequestWaitsNoLongerThanItsAckDeadlineLets: an attempt that is due in a second is made in the same
-// request, where 1 s of wait, 2 s for a slot, 12 s to write and the timeout fit in the 60 s.
-func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
-	t.Parallel()
-	for timeout, waits := range map[time.Duration]bool{
-		30 * time.Second: true, 44 * time.Second: true, 45 * time.Second: false, 59 * time.Second: false,
-	} {
-		r := newRig(t, setup{queue: all(policyOf(times10(1), 5), func(q *catalog.Queue) {
-			for eventType, h := range q.Handlers {
-				h.Timeout = timeout
-				q.Handlers[eventType] = h
-			}
-		})})
-		r.fails = []error{errHandler}
-		require.Equal(t, waits, r.deliverNow(paid("e1", known, 1)).Outcome == "processed", timeout)
-	}
-}
-
-// TestRequestWaitsOnceForAnAttemptThatIsNotDue: also where the clock is behind the timer.
-func TestRequestWaitsOnceForAnAttemptThatIsNotDue(t *testing.T) {
-	t.Parallel()
-	rings := 0
-	r := newRig(t, setup{
-		queue: policyOf(times10(1), 5),
-		timer: func(time.Duration) (<-chan time.Time, func() bool) {
-			rings++
-			c := make(chan time.Time, 1)
-			c <- start // and no time has passed
-			return c, func() bool { return true }
-		},
-	})
-	r.do = always(errHandler)
-	got := r.deliverNow(paid("e1", known, 1))
-	require.Equal(t, []any{http.StatusOK, "not_due", 2}, []any{got.code, got.Reason, rings}, "it is kept")
 }
 
 // exhaust delivers a message until it is a dead letter. It comes from the broker after its

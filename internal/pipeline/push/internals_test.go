@@ -203,7 +203,6 @@ func TestWaitForASlotEnds(t *testing.T) {
 		end      end
 	}{
 		"when its patience is over": {2 * time.Second, func(*slots, *caller) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":    {time.Hour, func(_ *slots, a *caller) { a.leave() }},
 		"when the service drains":   {time.Hour, func(s *slots, _ *caller) { s.drain() }},
 		"at once without patience":  {0, func(*slots, *caller) {}},
 		"with its slot, which is passed on": {

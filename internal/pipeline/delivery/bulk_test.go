@@ -28,12 +28,7 @@ var shipped = catalogtest.Shipped().Contracts
 // changed is an event of a changed product; version 0 means none.
 func changed(t testing.TB, id, document string, version int) handler.Event {
 	t.Helper()
-	return productEvent(t, "product.updated", id, document, version)
-}
-
-func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
-	t.Helper()
-	return withData(t, eventType, id, document, fmt.Sprintf(`"version":%d`, version))
+	return withData(t, "product.updated", id, document, fmt.Sprintf(`"version":%d`, version))
 }
 
 func withData(t testing.TB, eventType, id, document, members string) handler.Event {
@@ -141,9 +136,11 @@ func TestBulkHasAnActionForEachEventAndTheDocumentsThatAreNotDeleted(t *testing.
 				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` +
 				"\n",
 		},
-		"deleted": {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
+		"deleted": {
+			withData(t, "product.deleted", "e1", "p-1", `"version":0`), `{"delete":{"_id":"acme~p-1"}}` + "\n",
+		},
 		"deleted, with its version": {
-			productEvent(t, "product.deleted", "e1", "p-1", 8),
+			withData(t, "product.deleted", "e1", "p-1", `"version":8`),
 			`{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n",
 		},
 	}, func(t *testing.T, test row) {
@@ -178,7 +175,8 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 	} {
 		document := fmt.Sprint("p-", i)
 		statuses[document], wants = item.status, append(wants, item.want)
-		events = append(events, productEvent(t, "product."+item.event, fmt.Sprint("e", i), document, item.version))
+		events = append(events, withData(t, "product."+item.event, fmt.Sprint("e", i), document,
+			fmt.Sprintf(`"version":%d`, item.version)))
 	}
 	got, requests := batched(t, catalog.Bulk, bulkOf(statuses), events...)
 	require.Equal(t, wants, got)

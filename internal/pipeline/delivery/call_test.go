@@ -3,11 +3,9 @@ package delivery_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,47 +27,38 @@ func target(t testing.TB, answer http.HandlerFunc) *delivery.Target {
 
 func TestCallReturnsNoMoreThanMaxAnswer(t *testing.T) {
 	t.Parallel()
-	say := func(status int, body string, chunked bool) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			if !chunked {
-				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-			}
-			w.WriteHeader(status)
-			_ = http.NewResponseController(w).Flush()
-			_, _ = io.WriteString(w, body)
-		}
-	}
-	breaks := func(status int) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "5")
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, "123")
-		}
-	}
 	five := []byte("12345")
+	const length = "\r\nContent-Length: "
 	type row struct {
-		answer http.HandlerFunc
+		answer string // what follows the version of HTTP; of unknown length, it ends with the connection
 		most   int64
 		want   delivery.Answer
 		reason string
 	}
 	filetest.Each(t, map[string]row{
-		"a body within the bound":   {say(200, "12345", false), 5, delivery.Answer{Status: 200, Body: five}, ""},
-		"a body that is not read":   {say(200, "123456", false), 0, delivery.Answer{Status: 200}, ""},
-		"no body":                   {say(200, "", false), 5, delivery.Answer{Status: 200, Body: []byte{}}, ""},
-		"a body that breaks off":    {breaks(200), 5, delivery.Answer{}, "callee_unreachable"},
-		"a refusal that breaks off": {breaks(502), 5, delivery.Answer{Status: 502}, "callee_failed_502"},
+		"a body within the bound": {
+			"200" + length + "5\r\n\r\n12345", 5, delivery.Answer{Status: 200, Body: five}, "",
+		},
+		"a body that is not read": {"200" + length + "6\r\n\r\n123456", 0, delivery.Answer{Status: 200}, ""},
+		"no body": {
+			"200" + length + "0\r\n\r\n", 5, delivery.Answer{Status: 200, Body: []byte{}}, "",
+		},
+		"a body that breaks off": {"200" + length + "5\r\n\r\n123", 5, delivery.Answer{}, "callee_unreachable"},
+		"a refusal that breaks off": {
+			"502" + length + "5\r\n\r\n123", 5, delivery.Answer{Status: 502}, "callee_failed_502",
+		},
 		"a refusal with a long body": {
-			say(402, "123456", true), 5, delivery.Answer{Status: 402}, "callee_refused_402",
+			"402\r\n\r\n123456", 5, delivery.Answer{Status: 402}, "callee_refused_402",
 		},
 		"a refusal with its body": {
-			say(402, "12345", true), 5, delivery.Answer{Status: 402, Body: five}, "callee_refused_402",
+			"402\r\n\r\n12345", 5, delivery.Answer{Status: 402, Body: five}, "callee_refused_402",
 		},
 		"a longer body of unknown length": {
-			say(200, "123456", true), 5, delivery.Answer{Status: 200}, "callee_answer_too_long",
+			"200\r\n\r\n123456", 5, delivery.Answer{Status: 200}, "callee_answer_too_long",
 		},
 	}, func(t *testing.T, test row) {
-		answer, err := target(t, test.answer).Call(t.Context(),
+		url, _ := says("HTTP/1.1 "+test.answer, nil)(t)
+		answer, err := at(t, delivery.Config{BaseURL: url}).Call(t.Context(),
 			delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: test.most})
 		require.Equal(t, test.want, answer)
 		if test.reason == "" {

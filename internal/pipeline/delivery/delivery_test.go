@@ -177,7 +177,7 @@ func TestEveryAttemptPostsTheDocumentedRequest(t *testing.T) {
 	})
 }
 
-func TestAnswersToReconcileHaveTheirMeanings(t *testing.T) {
+func TestAnswersToReconcileHaveTheirMeaningsAlsoAfterAConflict(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		statuses []int
@@ -216,37 +216,23 @@ func TestAnswersToReconcileHaveTheirMeanings(t *testing.T) {
 			}
 			_, _ = target.Post(payment).Reconcile(t.Context(), odd)
 			require.Equal(t, test.opens, calls == 1, status)
+			conflict := offline(t, nil, func(r *http.Request) (*http.Response, error) {
+				return answers(map[string]int{http.MethodPost: 409, http.MethodGet: status}[r.Method], nil)(r)
+			})
+			effect, err := conflict.Post(payment).Do(t.Context(), odd)
+			switch {
+			case status == 200:
+				require.NoError(t, err)
+				require.Equal(t, known.Effect, effect, "a conflict with the event itself")
+			case test.want == "":
+				require.EqualError(t, err, "callee_refused_409")
+			default:
+				require.EqualError(t, err, test.want+strconv.Itoa(status), "it is unknown what conflicts")
+			}
+			_, err = conflict.Post(catalog.Post{Path: payment.Path}).Do(t.Context(), odd)
+			require.EqualError(t, err, "callee_refused_409", "without a path for Reconcile")
 		}
 	})
-}
-
-func TestConflictIsResolvedByReconcile(t *testing.T) {
-	t.Parallel()
-	unreconciled := catalog.Post{Target: payment.Target, Path: payment.Path}
-	for sentence, test := range map[string]struct {
-		post  catalog.Post
-		known int // the answer to Reconcile
-		want  string
-	}{
-		"the target has the event":     {payment, http.StatusOK, ""},
-		"the target does not have it":  {payment, http.StatusNotFound, "callee_refused_409"},
-		"the target cannot answer now": {payment, http.StatusServiceUnavailable, "callee_failed_503"},
-		"the target answers 409 again": {payment, http.StatusConflict, "callee_unclear_409"},
-		"the target has no Reconcile":  {unreconciled, http.StatusOK, "callee_refused_409"},
-	} {
-		result, err := offline(t, nil, func(r *http.Request) (*http.Response, error) {
-			if r.Method == http.MethodPost {
-				return answers(http.StatusConflict, nil)(r)
-			}
-			return answers(test.known, nil)(r)
-		}).Post(test.post).Do(t.Context(), event())
-		if test.want == "" {
-			require.NoError(t, err, sentence)
-			require.Equal(t, delivery.Delivered, result.Result, sentence)
-			continue
-		}
-		require.EqualError(t, err, test.want, sentence)
-	}
 }
 
 func TestInvalidRequestIsAPermanentErrorAndNotSent(t *testing.T) {

@@ -213,6 +213,15 @@ func gathering(size int, call func(context.Context, []handler.Event) ([]handler.
 	return g
 }
 
+// together makes so many attempts at once, and waits for their ends.
+func together(attempts int, attempt func(i int)) {
+	var all sync.WaitGroup
+	for i := range attempts {
+		all.Go(func() { attempt(i) })
+	}
+	all.Wait()
+}
+
 // echo answers each event with its own id, and refuses those that are called bad.
 func echo(_ context.Context, events []handler.Event) ([]handler.Outcome, error) {
 	outcomes := make([]handler.Outcome, len(events))
@@ -240,16 +249,12 @@ func TestAttemptsAreGatheredUntilTheBatchIsFullOrItsWaitEnds(t *testing.T) {
 	}, func(t *testing.T, test row) {
 		synctest.Test(t, func(t *testing.T) {
 			g := gathering(3, echo)
-			var attempts sync.WaitGroup
-			for i, after := range test.arrive {
-				attempts.Go(func() {
-					<-time.After(after)
-					id := fmt.Sprint(i)
-					effect := filetest.Must(g.Do(t.Context(), handler.Event{Queue: "q", ID: id}))(t)
-					require.Equal(t, id, effect.Result, "each has the result of its own item")
-				})
-			}
-			attempts.Wait()
+			together(len(test.arrive), func(i int) {
+				<-time.After(test.arrive[i])
+				id := fmt.Sprint(i)
+				effect := filetest.Must(g.Do(t.Context(), handler.Event{Queue: "q", ID: id}))(t)
+				require.Equal(t, id, effect.Result, "each has the result of its own item")
+			})
 			require.Equal(t, test.want, g.calls)
 		})
 	})
@@ -260,39 +265,35 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 	const panicking = "a panic"
 	type row struct {
 		call func(context.Context, []handler.Event) ([]handler.Outcome, error)
-		want map[string]string // the result, or the error, by id
+		want [2]string // the results, or the errors, of a good and a bad event
 	}
 	filetest.Each(t, map[string]row{
-		"one is refused": {echo, map[string]string{"good": "good", "bad": "bad_bad"}},
+		"one is refused": {echo, [2]string{"good", "bad_bad"}},
 		"the whole call fails": {func(context.Context, []handler.Event) ([]handler.Outcome, error) {
 			return nil, retry.Down("index_down", errors.New("no index"))
-		}, map[string]string{"good": "index_down: no index", "bad": "index_down: no index"}},
+		}, [2]string{"index_down: no index", "index_down: no index"}},
 		"an item is forgotten": {func(context.Context, []handler.Event) ([]handler.Outcome, error) {
 			return make([]handler.Outcome, 1), nil
-		}, map[string]string{"good": "batch_unanswered", "bad": "batch_unanswered"}},
+		}, [2]string{"batch_unanswered", "batch_unanswered"}},
 		"the call panics": {func(context.Context, []handler.Event) ([]handler.Outcome, error) {
 			panic(panicking)
-		}, map[string]string{"good": panicking, "bad": panicking}},
+		}, [2]string{panicking, panicking}},
 	}, func(t *testing.T, test row) {
 		synctest.Test(t, func(t *testing.T) {
 			g := gathering(2, test.call)
-			var attempts sync.WaitGroup
-			for id, want := range test.want {
-				attempts.Go(func() {
-					defer func() {
-						if got := recover(); got != nil {
-							require.Equal(t, want, got, "as if the attempt had made the call itself")
-						}
-					}()
-					effect, err := g.Do(t.Context(), handler.Event{Queue: "q", ID: id, Type: id})
-					if err != nil {
-						require.EqualError(t, err, want)
-						return
+			together(2, func(i int) {
+				id, got := []string{"good", "bad"}[i], ""
+				defer func() {
+					if panicked := recover(); panicked != nil { // as if the attempt had made the call itself
+						got = fmt.Sprint(panicked)
 					}
-					require.Equal(t, want, effect.Result)
-				})
-			}
-			attempts.Wait()
+					require.Equal(t, test.want[i], got)
+				}()
+				effect, err := g.Do(t.Context(), handler.Event{Queue: "q", ID: id, Type: id})
+				if got = effect.Result; err != nil {
+					got = err.Error()
+				}
+			})
 		})
 	})
 }
@@ -306,17 +307,13 @@ func TestCallEndsAtTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 			<-time.After(time.Second)
 			return nil, ctx.Err()
 		})
-		var attempts sync.WaitGroup
-		for i, limit := range []time.Duration{time.Minute, time.Second} {
-			attempts.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				_, err := g.Do(ctx, handler.Event{Queue: "q", ID: fmt.Sprint(i)})
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, 2*time.Second, time.Since(started), "an attempt waits for the end of its call")
-			})
-		}
-		attempts.Wait()
+		together(2, func(i int) {
+			ctx, cancel := context.WithTimeout(t.Context(), []time.Duration{time.Minute, time.Second}[i])
+			defer cancel()
+			_, err := g.Do(ctx, handler.Event{Queue: "q", ID: fmt.Sprint(i)})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, 2*time.Second, time.Since(started), "an attempt waits for the end of its call")
+		})
 	})
 }
 
@@ -329,19 +326,15 @@ func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 		leave := rapid.SliceOfN(rapid.IntRange(1, 60), len(arrive), len(arrive)).Draw(rt, "leave")
 		synctest.Test(t, func(t *testing.T) {
 			g := gathering(size, echo)
-			var attempts sync.WaitGroup
 			done := make([]bool, len(arrive))
-			for i := range arrive {
-				attempts.Go(func() {
-					<-time.After(time.Duration(arrive[i]) * time.Millisecond)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(leave[i])*time.Millisecond)
-					defer cancel()
-					effect, err := g.Do(ctx, handler.Event{Queue: []string{"even", "odd"}[i%2], ID: fmt.Sprint(i)})
-					done[i] = err == nil
-					require.True(t, err != nil || effect.Result == fmt.Sprint(i))
-				})
-			}
-			attempts.Wait()
+			together(len(arrive), func(i int) {
+				<-time.After(time.Duration(arrive[i]) * time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(leave[i])*time.Millisecond)
+				defer cancel()
+				effect, err := g.Do(ctx, handler.Event{Queue: []string{"even", "odd"}[i%2], ID: fmt.Sprint(i)})
+				done[i] = err == nil
+				require.True(t, err != nil || effect.Result == fmt.Sprint(i))
+			})
 			<-time.After(time.Second)
 			called := map[string]int{}
 			for _, ids := range g.calls {

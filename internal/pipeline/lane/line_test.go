@@ -194,12 +194,19 @@ func TestMessagesOfAKeyAreHandledInOrderWithAnyWaits(t *testing.T) {
 	})
 }
 
-// TestLaneIsRemovedWithItsLastMessage: earlier, a repeated message could overtake the last one.
-func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
-	t.Parallel()
+// newLine is a rig whose lane has e1, which is due.
+func newLine(t *testing.T) (*rig, *line) {
+	t.Helper()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
 	l.keep(t, message("e1"), start)
+	return r, l
+}
+
+// TestLaneIsRemovedWithItsLastMessage: earlier, a repeated message could overtake the last one.
+func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
+	t.Parallel()
+	r, l := newLine(t)
 	l.keep(t, message("e2"), time.Time{})
 	over := func(m contract.Message) bool {
 		_, ok := l.open(t).Over(m)
@@ -223,9 +230,7 @@ func TestLaneIsRemovedWithItsLastMessage(t *testing.T) {
 // TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage: a late relay does not remove it.
 func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	l := &line{stage: &stage{db: r.db, now: start}}
-	l.keep(t, message("e1"), start)
+	r, l := newLine(t)
 	other := &lane.Relay{Of: lane.Delayed, Store: r.db, Publisher: r.broker, Now: r.Now}
 	r.broker.after = func() {
 		r.broker.after = nil
@@ -242,13 +247,12 @@ func TestLaneStaysWhileAnotherRelayHasPublishedALaterMessage(t *testing.T) {
 	}
 }
 
-// TestFirstMessageOfAKeyWaitsForNoLaterOne: else they would wait for each other without end.
+// TestFirstMessageOfAKeyWaitsForNoLaterOne: else they would wait for each other without end. Messages
+// that are published together do not wait again, because the broker keeps their order.
 func TestFirstMessageOfAKeyWaitsForNoLaterOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	l := &line{stage: &stage{db: r.db, now: start}}
+	r, l := newLine(t)
 	behind := func(m contract.Message) bool { return l.open(t).Behind(m) }
-	l.keep(t, message("e1"), start)
 	l.keep(t, message("e2"), time.Time{})
 	r.due(t, 10)
 	l.keep(t, r.broker.taken[0], start) // it fails
@@ -259,20 +263,14 @@ func TestFirstMessageOfAKeyWaitsForNoLaterOne(t *testing.T) {
 	require.Equal(t, []string{"e1", "e2", "e1", "e2"}, events(r.broker.taken))
 	require.Equal(t, []bool{false, false}, []bool{behind(r.broker.taken[2]), behind(r.broker.taken[3])})
 	require.True(t, behind(r.broker.taken[1]), "a repetition, while neither is done")
-}
 
-// TestMessagesPublishedTogetherDoNotWaitAgain: the broker keeps their order.
-func TestMessagesPublishedTogetherDoNotWaitAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	l := &line{stage: &stage{db: r.db, now: start}}
-	l.keep(t, message("e1"), start)
+	r, l = newLine(t)
 	r.due(t, 10)
 	l.keep(t, message("e2"), time.Time{})
 	l.keep(t, r.broker.taken[0], start) // it fails
 	r.due(t, 10)
 	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
-	require.False(t, l.open(t).Behind(r.broker.taken[2]))
+	require.False(t, behind(r.broker.taken[2]), "published together")
 }
 
 func events(messages []contract.Message) []string {

@@ -229,10 +229,8 @@ func TestLaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
 // TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest: that age has an alert.
 func TestNewMessageOfADelayedLaneKeepsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	l := &line{stage: &stage{db: r.db, now: start}}
+	r, l := newLine(t)
 	r.broker.down = true
-	l.keep(t, message("e1"), start)
 	r.now = start.Add(time.Hour)
 	r.due(t, 10)
 	l.now = r.now.Add(time.Minute)
@@ -262,7 +260,7 @@ func TestCostOfARunDependsOnlyOnDueMessages(t *testing.T) {
 	}
 }
 
-func TestRunTakesTheLongestDueFirstAndReportsMore(t *testing.T) {
+func TestRunTakesTheLongestDueFirstAndReportsWhatItLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Outbox)
 	for i := range 5 {
@@ -282,18 +280,15 @@ func TestRunTakesTheLongestDueFirstAndReportsMore(t *testing.T) {
 	r.faults.Down(true)
 	require.Error(t, filetest.ErrorOf(r.Oldest(t.Context())))
 	require.Error(t, filetest.ErrorOf(r.Due(t.Context(), 10, nil)))
-}
+	r.faults.Down(false)
 
-func TestRunOutOfTimeLeavesTheRest(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, lane.Outbox)
 	for i := range 3 {
 		r.emit(t, emission(fmt.Sprint("sub-", i), "x"))
 	}
-	r.now = start.Add(time.Hour)
+	r.now = r.now.Add(time.Hour)
 	ctx, stop := context.WithCancel(t.Context())
 	r.broker.after = stop
-	report := filetest.Must(r.Due(ctx, 10, func(string, error) {}))(t)
+	report = filetest.Must(r.Due(ctx, 10, func(string, error) {}))(t)
 	require.Equal(t, lane.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report,
 		"it could not even remove what it had published")
 	r.broker.after = nil

@@ -153,54 +153,56 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 		if c.impossible() {
 			return "", ""
 		}
-		b := all.ready(t, c)
-		b.broker.taken[dlq] = nil
-		b.effect = counted
-		whole := b.event()
+		r := all.ready(t, c)
+		r.broker.taken[dlq] = nil
+		r.do = credit
+		whole := r.event()
 		first := c.spoil(whole)
 		fail := func(refused bool) {
-			if b.fails = nil; refused {
-				b.fails = []error{retry.Permanent("unknown_product", nil)}
+			if r.fails = nil; refused {
+				r.fails = []error{retry.Permanent("unknown_product", nil)}
 			}
 		}
 		fail(c["first"] == "it is refused")
-		b.deliverNow(first)
-		require.Regexp(t, "^(dead_lettered|dropped) ", b.lines.delivered)
+		r.log.reset()
+		r.deliverNow(first)
+		died, _ := r.log.outcome()
+		require.Regexp(t, "^(dead_lettered|dropped) ", died)
 		messages := follow(whole)
 		messages[theMessage] = first
 		if c["its dead letter arrives"] == "at once" && c["corrections"] != dropped {
-			if id := b.keep(t, 0); c.replays() {
-				messages[itsReplay] = b.replay(t, id)
+			if id := r.keep(t, 0); c.replays() {
+				messages[itsReplay] = r.replay(t, id)
 				messages[readableNow] = messages[itsReplay].saying(whole.body)
 			}
 		}
 		deliver := func(name string) string {
 			name, refused := strings.CutSuffix(name, ", refused")
 			fail(refused)
-			got, _ := b.observe(whole, func() reply { return b.deliverNow(messages[name]) })
+			got, _ := r.observe(whole, func() reply { return r.deliverNow(messages[name]) })
 			return got
 		}
 		inside := ""
 		if c["which comes"] == "while it is handled" {
-			b.during = func(context.Context) { inside = deliver(c["and"]) }
+			r.during = func(context.Context) { inside = deliver(c["and"]) }
 		}
 		what = deliver(c["then"])
 		switch {
 		case c["and"] == "nothing":
-		case b.during != nil: // it was not handled
-			b.during = nil
+		case r.during != nil: // it was not handled
+			r.during = nil
 			return "", ""
 		case inside == "":
 			what = deliver(c["and"])
 		default:
 			what += " -- the other: " + inside
 		}
-		for n := range b.deadLetters() {
-			b.keep(t, n)
+		for n := range r.deadLetters() {
+			r.keep(t, n)
 		}
-		effects := b.effects(whole.attributes["event_id"])
+		effects := r.effects(whole.attributes["event_id"])
 		require.LessOrEqual(t, effects, int64(1))
-		return fmt.Sprint(what, " => effects ", effects, ", ", b.items(t)), ""
+		return fmt.Sprint(what, " => effects ", effects, ", ", r.items(t)), ""
 	})
 	filetest.Recorded(t, table, "testdata", "corrections.txt")
 }
@@ -221,51 +223,51 @@ func TestDeadLetterRecordsTheEndOfItsReplay(t *testing.T) {
 		{"the store", []string{"answers", "fails the first commit"}},
 	}, func(c cell) (what, cost string) {
 		c["dead letters"] = "published"
-		b := all.ready(t, c)
-		b.broker.taken[dlq] = nil
-		b.effect = counted
-		m := b.event()
-		m.published, m.attributes[contract.AttrRoutingKey] = b.config.Now(), "order.paid"
+		r := all.ready(t, c)
+		r.broker.taken[dlq] = nil
+		r.do = credit
+		m := r.event()
+		m.published, m.attributes[contract.AttrRoutingKey] = r.config.Now(), "order.paid"
 		refused := retry.Permanent("unknown_product", nil)
-		b.fails = []error{refused}
-		b.deliverNow(m)
-		replay := b.replay(t, b.keep(t, 0))
+		r.fails = []error{refused}
+		r.deliverNow(m)
+		replay := r.replay(t, r.keep(t, 0))
 		switch c["its replay"] {
 		case "comes too late":
-			b.effect = func(handler.Event) handler.Effect {
+			r.do = doing(func(handler.Event) handler.Effect {
 				return handler.Effect{Result: "newer_seen", Superseded: true}
-			}
+			})
 		case "is refused":
-			b.fails = []error{refused}
+			r.fails = []error{refused}
 		case "is not for the queue":
 			replay.attributes["queue"] = "elsewhere"
 		case "finds its event done":
-			b.deliverNow(m.set(deadletter.AttrReplayCount, "1"))
+			r.deliverNow(m.set(deadletter.AttrReplayCount, "1"))
 		case "finds its event dead by another's dead letter":
-			b.fails = []error{refused}
-			b.deliverNow(replay)
-			b.keep(t, 1)
+			r.fails = []error{refused}
+			r.deliverNow(replay)
+			r.keep(t, 1)
 			forwarded := m.as("forwarded-" + m.id) // a copy, by the broker's own policy
-			require.Equal(t, http.StatusNoContent, b.post("/push/dead-letters/orders", forwarded.envelope()).code)
-			replay = b.replay(t, deadletter.ItemID(b.queue, forwarded.id, contract.Message{Data: m.data()}))
+			require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", forwarded.envelope()).code)
+			replay = r.replay(t, deadletter.ItemID(r.queue, forwarded.id, contract.Message{Data: m.data()}))
 		case "finds its dead letter removed":
-			storetest.Put(t, b.db, store.Delete(b.documents(deadletter.Collection)[0].Key, 0))
+			storetest.Put(t, r.db, store.Delete(r.documents(deadletter.Collection)[0].Key, 0))
 		case "names an unknown dead letter":
 			replay.attributes[deadletter.AttrReplayOf] = "nothing"
 		case "names a dead letter of another queue":
 			replay.attributes[deadletter.AttrReplayOf] = "x-mails~1"
 		}
 		if c["the store"] != "answers" {
-			b.faults.FailBefore(1)
+			r.faults.FailBefore(1)
 		}
-		first, _ := b.observe(m, func() reply { return b.deliverNow(replay) })
-		closed := b.items(t)
-		b.faults.FailBefore(0)
-		b.pass(time.Minute)
-		b.fails = nil
-		again, cost := b.observe(m, func() reply { return b.deliverNow(replay) })
+		first, _ := r.observe(m, func() reply { return r.deliverNow(replay) })
+		closed := r.items(t)
+		r.faults.FailBefore(0)
+		r.pass(time.Minute)
+		r.fails = nil
+		again, cost := r.observe(m, func() reply { return r.deliverNow(replay) })
 		return fmt.Sprint(first, " => ", closed, " -- again: ", again, " (", cost, ") => effects ",
-			b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
+			r.effects(m.attributes["event_id"]), ", ", r.items(t)), ""
 	})
 	filetest.Recorded(t, table, "testdata", "replays.txt")
 }
@@ -275,7 +277,7 @@ func TestDeadLetterStaysOnItsTopicUntilItIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.deliver(paid("e1", unknown, 1))
-	died := r.log.lines(t, "delivery")[0]
+	died := r.log.lines("delivery")[0]
 	require.Equal(t, []any{"unknown_product", unknown}, []any{died["reason"], died["cause"]},
 		"the log names the subject beside the reason")
 	keep := func(id string, m contract.Message) reply {
@@ -289,7 +291,7 @@ func TestDeadLetterStaysOnItsTopicUntilItIsStored(t *testing.T) {
 	for i, fresh := range []bool{true, false, true} {
 		require.Equal(t, http.StatusNoContent, keep([]string{"dlq-1", "dlq-2", "77"}[i],
 			[]contract.Message{own, own, bare}[i]).code)
-		require.Equal(t, fresh, r.log.lines(t, "dead letter kept")[i]["new"])
+		require.Equal(t, fresh, r.log.lines("dead letter kept")[i]["new"])
 	}
 	require.Equal(t, "item delivery_attempts_exhausted open, item unknown_product open", r.items(t))
 	require.NotContains(t, r.log.String()+got.text, "ilse")

@@ -13,6 +13,7 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // ended is a bench whose attempt is ended from outside as its cell says.
 type ended struct {
-	*bench
+	*rig
 	cell
 	leave   context.CancelFunc
 	returns chan struct{} // closed when a handler that ignores the end is to return
@@ -54,11 +55,11 @@ func (e *ended) prepare(m message) {
 		}
 	case reconciling:
 		e.seed("failed and due", m)
-		e.reconcile(func() (handler.Reconciled, error) {
+		e.leased.Reconcile = func(context.Context, handler.Event) (handler.Reconciled, error) {
 			e.end()
 			<-e.returns
 			return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
-		})
+		}
 	default:
 		e.during = func(ctx context.Context) {
 			if e.end(); e.cell["while"] == ignores {
@@ -96,50 +97,34 @@ func TestAttemptIsEndedByItsDeadlineOrItsCaller(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			b := &ended{newBench(t, c["handler"] == leasedMany, setup{live: true}), c, leave, make(chan struct{})}
-			m := b.event()
+			with := setup{live: true, leased: c["handler"] == leasedMany}
+			r := &ended{newRig(t, with), c, leave, make(chan struct{})}
+			m := r.event()
 			if invalid {
-				b.effect = func(handler.Event) handler.Effect {
+				r.do = doing(func(handler.Event) handler.Effect {
 					return handler.Effect{
 						Writes: []store.Write{store.Set(store.Key{Collection: "c", ID: "i"}, map[string]any{"n": 1.5})},
 					}
-				}
+				})
 			}
-			b.prepare(m)
-			b.failing(c)
-			what, _ = b.observe(m, func() reply { return b.serve(request(ctx, "/push/orders", m.envelope())) })
+			r.prepare(m)
+			r.failing(c)
+			what, _ = r.observe(m, func() reply { return r.serve(request(ctx, "/push/orders", m.envelope())) })
 			synctest.Wait()
-			before, _ := b.record(m.attributes["event_id"])
-			close(b.returns)
+			before, _ := r.record(m.attributes["event_id"])
+			close(r.returns)
 			synctest.Wait()
-			after, _ := b.record(m.attributes["event_id"])
+			after, _ := r.record(m.attributes["event_id"])
 			require.Equal(t, before, after, "what returns too late changes nothing: %s", c)
-			b.fails, b.faults.OnCommit, b.effect = nil, nil, nil
-			then, _ := b.observe(m, func() reply { return b.deliverNow(m.again(2)) })
-			b.pass(2*time.Minute + time.Second)
-			got, _ := b.observe(m, func() reply { return b.deliverNow(m.again(3)) })
+			r.fails, r.faults.OnCommit, r.do = nil, nil, returns("done")
+			then, _ := r.observe(m, func() reply { return r.deliverNow(m.again(2)) })
+			r.pass(2*time.Minute + time.Second)
+			got, _ := r.observe(m, func() reply { return r.deliverNow(m.again(3)) })
 			what += " -- then: " + then + " -- after its lease: " + got
 		})
 		return what, ""
 	})
 	filetest.Recorded(t, table, "testdata", "deadlines.txt")
-}
-
-// reconciles are what Reconcile may return about the attempt before.
-var reconciles = map[string]func() (handler.Reconciled, error){
-	"the effect is there": func() (handler.Reconciled, error) {
-		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
-	},
-	"the effect is not there": func() (handler.Reconciled, error) { return handler.Reconciled{}, nil },
-	"an error":                func() (handler.Reconciled, error) { return handler.Reconciled{}, errHandler },
-	"permanent 422": func() (handler.Reconciled, error) {
-		return handler.Reconciled{}, retry.Permanent("refused", nil)
-	},
-	"busy, not counted": func() (handler.Reconciled, error) {
-		return handler.Reconciled{}, retry.Busy("busy", nil)
-	},
-	"an outage": func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Outage("outage", nil) },
-	"a panic":   func() (handler.Reconciled, error) { panic("ilse@example.org") },
 }
 
 // TestLeasedHandlerReconcilesTheAttemptBefore is the table of an event with an earlier attempt of unknown
@@ -148,39 +133,54 @@ func TestLeasedHandlerReconcilesTheAttemptBefore(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
 		{"record", []string{
-			"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
-			"dead-lettered with another payload", "dead-lettered",
+			"none", "none, and its effect conflicts once", "failed and due", "of a worker that died",
+			"of workers that died in all attempts", "dead-lettered with another payload", "dead-lettered",
 		}},
 		{"reconcile says", []string{
-			"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
-			"busy, not counted", "an outage", "a panic",
+			"nothing: there is none", "the effect is there", "the effect is not there", "an error without a mark",
+			"permanent 422", "busy, not counted", "outage for all messages", "a panic",
 		}},
 		{"corrections", []string{"refused", "accepted"}},
 		{"delivery", []string{firstDelivery, replayed}},
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
-		b := benches{}.ready(t, c)
-		m := b.event()
-		if record := c["record"]; record != "of workers that died in all attempts" {
-			b.seed(record, m)
-		} else {
+		r := benches{}.ready(t, c)
+		m := r.event()
+		switch c["record"] {
+		case "of workers that died in all attempts":
 			for range 4 {
-				b.during = func(context.Context) { b.faults.Down(true) }
-				b.deliverNow(m)
-				b.faults.Down(false)
-				b.pass(2*time.Minute + time.Second)
+				r.during = func(context.Context) { r.faults.Down(true) }
+				r.deliverNow(m)
+				r.faults.Down(false)
+				r.pass(2*time.Minute + time.Second)
+			}
+		case "none, and its effect conflicts once":
+			r.do = doing(func(e handler.Event) handler.Effect {
+				r.do = credit
+				taken := store.Create(effectOf(e.Tenant, e.ID), map[string]any{"n": int64(1)})
+				storetest.Put(t, r.db, taken)
+				return handler.Effect{Writes: []store.Write{taken}}
+			})
+		default:
+			r.seed(c["record"], m)
+		}
+		r.pass(2 * time.Second)
+		r.fails = nil
+		if says := c["reconcile says"]; says != "nothing: there is none" {
+			r.leased.Reconcile = func(_ context.Context, e handler.Event) (known handler.Reconciled, err error) {
+				r.config.Log.Warn("reconciled")
+				require.Equal(t, c["record"] == "none, and its effect conflicts once", e.Try == 1)
+				if says == "a panic" {
+					panic("ilse@example.org")
+				}
+				known.Done, known.Effect = says == "the effect is there", counted(e)
+				known.Effect.Result = "found"
+				return known, failureOf(says)
 			}
 		}
-		b.pass(2 * time.Second)
-		b.fails = nil
-		if reconcile := reconciles[c["reconcile says"]]; reconcile != nil {
-			b.reconcile(func() (handler.Reconciled, error) {
-				b.lines.add("reconciled")
-				return reconcile()
-			})
-		}
 		m = c.comes(m)
-		return b.observe(m, func() reply { return b.deliverNow(m) })
+		what, _ = r.observe(m, func() reply { return r.deliverNow(m) })
+		return fmt.Sprint(what, "; effects ", r.effects(m.attributes["event_id"])), ""
 	})
 	filetest.Recorded(t, table, "testdata", "takeovers.txt")
 }
@@ -200,37 +200,37 @@ func TestWorkerWhoseLeaseHasEndedChangesNothing(t *testing.T) {
 		}},
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
-		b := benches{}.ready(t, c)
-		b.effect = counted
-		m := b.event()
-		b.failing(c)
+		r := benches{}.ready(t, c)
+		r.do = credit
+		m := r.event()
+		r.failing(c)
 		var meanwhile dedupe.Record
-		b.during = func(context.Context) {
-			b.pass(2*time.Minute + time.Second)
-			b.fails = map[string][]error{
+		r.during = func(context.Context) {
+			r.pass(2*time.Minute + time.Second)
+			r.fails = map[string][]error{
 				"has failed it": {errHandler}, "has dead-lettered it": {retry.Permanent("refused", nil)},
 				"gave it back": {retry.Outage("outage", nil)},
 			}[c["the other"]]
 			switch c["the other"] {
 			case "was a sweep":
-				now := b.config.Now()
-				swept, err := dedupe.Sweep(context.Background(), b.db, now, now, 10,
+				now := r.config.Now()
+				swept, err := dedupe.Sweep(context.Background(), r.db, now, now, 10,
 					func(context.Context, dedupe.Record) (bool, error) { return true, nil })
 				require.NoError(t, err)
 				require.Equal(t, 1, swept.Republished)
 			case "still has it":
-				b.during = func(context.Context) { b.faults.Down(true) }
-				b.deliverNow(m)
-				b.faults.Down(false)
+				r.during = func(context.Context) { r.faults.Down(true) }
+				r.deliverNow(m)
+				r.faults.Down(false)
 			default:
-				b.deliverNow(m)
+				r.deliverNow(m)
 			}
-			meanwhile, _ = b.record(m.attributes["event_id"])
+			meanwhile, _ = r.record(m.attributes["event_id"])
 		}
-		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
-		record, _ := b.record(m.attributes["event_id"])
+		what, _ = r.observe(m, func() reply { return r.deliverNow(m) })
+		record, _ := r.record(m.attributes["event_id"])
 		require.Equal(t, meanwhile, record, fmt.Sprint(c))
-		return fmt.Sprint(what, "; effects ", b.effects(m.attributes["event_id"])), ""
+		return fmt.Sprint(what, "; effects ", r.effects(m.attributes["event_id"])), ""
 	})
 	filetest.Recorded(t, table, "testdata", "late.txt")
 }

@@ -45,14 +45,17 @@ var failures = []failure{
 
 func failureNames() []string { return filetest.Map(failures, func(f failure) string { return f.name }) }
 
-func (b *bench) failing(c cell) {
-	b.fails = nil
+// failureOf returns the error of a failure; nil without one.
+func failureOf(name string) (err error) {
 	for _, f := range failures {
-		if f.name == c["returns"] && f.err != nil {
-			b.fails = []error{f.err}
+		if f.name == name {
+			err = f.err
 		}
 	}
+	return err
 }
+
+func (r *rig) failing(c cell) { r.fails = []error{failureOf(c["returns"])} }
 
 const (
 	tx, leasedMany, leasedOne = "Tx", "leased", "leased, all to one target"
@@ -89,7 +92,7 @@ func drops(q *catalog.Queue)   { q.DeadLetter = catalog.DeadLetter{Drop: true} }
 func accepts(q *catalog.Queue) { q.OnCorrected = catalog.Accept }
 
 func (c cell) policy(q *catalog.Queue) {
-	q.Backoff = times10(10)
+	q.Backoff, q.SlotWait = times10(10), 2*time.Second
 	for dimension, value := range c {
 		if change := differs[[2]string{dimension, value}]; change != nil {
 			change(q)
@@ -100,6 +103,9 @@ func (c cell) policy(q *catalog.Queue) {
 	}
 	for eventType, h := range q.Handlers {
 		h.Backoff = q.Backoff
+		if c["timeout"] != "" {
+			h.Timeout, _ = time.ParseDuration(c["timeout"])
+		}
 		if h.MaxAttempts = 4; c["attempts"] == last {
 			h.MaxAttempts = 1
 		}
@@ -112,34 +118,35 @@ func (c cell) policy(q *catalog.Queue) {
 
 // ready returns a bench for a cell, with its nacks used up where the cell says so, and without messages or
 // dead letters. Cells of the same queue share a bench.
-func (all benches) ready(t *testing.T, c cell) *bench {
+func (all benches) ready(t *testing.T, c cell) *rig {
 	name := ""
 	for _, of := range []string{
 		"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal",
-		"corrections",
+		"corrections", "timeout",
 	} {
 		name += c[of] + "/"
 	}
-	b := all[name]
-	if b == nil {
-		b = newBench(t, c["handler"] != tx && c["handler"] != "",
-			setup{queue: c.policy, many: c["handler"] == leasedKind})
-		all[name] = b
+	r := all[name]
+	if r == nil {
+		r = newRig(t, setup{
+			queue: c.policy, leased: c["handler"] != tx && c["handler"] != "", many: c["handler"] == leasedKind,
+		})
+		all[name] = r
 		if c["waits are"] == budgetUsed { // a rejection uses up the budget of nacks
-			b.deliverNow(b.event().saying("{"))
+			r.deliverNow(r.event().saying("{"))
 		}
 	}
 	for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes(), deadletter.Collection} {
-		for _, doc := range b.documents(collection) {
-			storetest.Put(t, b.db, store.Delete(doc.Key, 0))
+		for _, doc := range r.documents(collection) {
+			storetest.Put(t, r.db, store.Delete(doc.Key, 0))
 		}
 	}
-	b.fails, b.during = nil, nil
-	b.pass(2 * time.Second) // the cache of the lanes has expired
-	return b
+	r.fails, r.during, r.do = nil, nil, returns("done")
+	r.pass(2 * time.Second) // the cache of the lanes has expired
+	return r
 }
 
-type benches map[string]*bench
+type benches map[string]*rig
 
 func TestEveryFailureHasItsDisposition(t *testing.T) {
 	t.Parallel()
@@ -154,10 +161,10 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 		{"in order", []string{anyOrder, inKeyOrder}},
 		{"delivery", []string{uncounted, firstDelivery, fifth}},
 	}, func(c cell) (what, cost string) {
-		b := all.ready(t, c)
-		m := b.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
-		b.failing(c)
-		what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
+		r := all.ready(t, c)
+		m := r.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
+		r.failing(c)
+		what, cost = r.observe(m, func() reply { return r.deliverNow(m) })
 		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["handler"] == leasedKind ||
 			c["backoff"] == soon || c["waits are"] == budgetUsed {
 			cost = ""
@@ -201,6 +208,7 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 		{"unreadable", func(m *message) { m.body = "{" }},
 		{"that breaks the contract", says("max_attempts", "no number")},
 		{"of another queue", says(contract.AttrRoutingKey, "elsewhere")},
+		{"released to another queue", says("queue", "mails")},
 		{"an hour old", older(time.Hour)},
 		{"older", older(time.Hour + 1)},
 		{"older, and published again", at(contract.AttrFirstPublished, -time.Hour-1)},
@@ -226,45 +234,55 @@ func TestDeadLetterIsAnsweredAsItsQueueConfigures(t *testing.T) {
 		if c["message"] != "whole" && c["returns"] != "permanent 422" {
 			return "", "" // the handler is not called
 		}
-		b := all.ready(t, c)
-		m := b.event()
-		m.attributes[contract.AttrRoutingKey], m.published = "order.paid", b.config.Now()
+		r := all.ready(t, c)
+		m := r.event()
+		m.attributes[contract.AttrRoutingKey], m.published = "order.paid", r.config.Now()
 		messages[slices.Index(names, c["message"])].change(&m)
-		b.failing(c)
-		b.broker.down = c["dead letters"] == "not confirmed"
-		defer func() { b.broker.down = false }()
-		return b.observe(m, func() reply { return b.deliverNow(m) })
+		r.failing(c)
+		r.broker.down = c["dead letters"] == "not confirmed"
+		defer func() { r.broker.down = false }()
+		return r.observe(m, func() reply { return r.deliverNow(m) })
 	})
 	filetest.Recorded(t, table, "testdata", "dead-letters.txt")
 }
 
-// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt.
+// TestRequestWaitsByTheTimeThatItsAttemptTook is the table of when a request waits for its next attempt: 1 s
+// of wait, 2 s for a slot, 12 s to write and the timeout must fit in the 60 s of its ack deadline.
 func TestRequestWaitsByTheTimeThatItsAttemptTook(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"returns", failureNames()},
-		{"meanwhile", []string{"nothing", "three seconds pass", "the service drains"}},
+		{"meanwhile", []string{
+			"nothing", "three seconds pass", "the service drains", "its timer runs ahead of the clock",
+		}},
+		{"timeout", []string{"44s", "45s"}},
 		{"handler", []string{tx, leasedMany}},
 		{"attempts", []string{left, last}},
 		{"backoff", []string{soon}},
 	}, func(c cell) (what, cost string) {
+		if c["meanwhile"] != "nothing" && c["timeout"] != "44s" {
+			return "", ""
+		}
 		if c["meanwhile"] == "the service drains" {
 			clear(all) // that cannot be undone
 		}
-		b := all.ready(t, c)
-		m := b.event()
-		b.failing(c)
-		b.during = func(context.Context) {
+		r := all.ready(t, c)
+		m := r.event()
+		r.failing(c)
+		defer r.ahead.Store(false)
+		r.during = func(context.Context) {
 			switch c["meanwhile"] {
+			case "its timer runs ahead of the clock":
+				r.ahead.Store(true)
 			case "three seconds pass":
-				b.pass(3 * time.Second)
+				r.pass(3 * time.Second)
 			case "the service drains":
-				b.Drain()
+				r.Drain()
 				clear(all)
 			}
 		}
-		return b.observe(m, func() reply { return b.deliverNow(m) })
+		return r.observe(m, func() reply { return r.deliverNow(m) })
 	})
 	filetest.Recorded(t, table, "testdata", "meanwhile.txt")
 }
@@ -295,28 +313,28 @@ func TestDeliveryIsAnsweredByItsRecord(t *testing.T) {
 		if c["record"] == "being handled, nacks used up" {
 			c["waits are"] = budgetUsed
 		}
-		b := all.ready(t, c)
-		other := b.event()
-		m := b.event().again(1)
-		b.seed(c["record"], m)
+		r := all.ready(t, c)
+		other := r.event()
+		m := r.event().again(1)
+		r.seed(c["record"], m)
 		if c["before it"] != "nothing" {
-			b.fails = []error{retry.After(time.Hour, retry.Transient("failed", nil))}
-			b.deliverNow(other.set("ordering_key", m.attributes["ordering_key"]))
+			r.fails = []error{retry.After(time.Hour, retry.Transient("failed", nil))}
+			r.deliverNow(other.set("ordering_key", m.attributes["ordering_key"]))
 		}
-		b.pass(2 * time.Second)
+		r.pass(2 * time.Second)
 		if m = c.comes(m); c["to be delivered"] != "now" {
-			m = m.set(contract.AttrDeliverAt, b.config.Now().Add(time.Minute).Format(time.RFC3339Nano))
+			m = m.set(contract.AttrDeliverAt, r.config.Now().Add(time.Minute).Format(time.RFC3339Nano))
 		}
 		if !strings.HasPrefix(c["record"], "being handled") {
-			b.fails = nil
-			what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
+			r.fails = nil
+			what, cost = r.observe(m, func() reply { return r.deliverNow(m) })
 			if c["before it"] != "nothing" || c["to be delivered"] != "now" {
 				cost = ""
 			}
 			return what, cost
 		}
-		b.during = func(context.Context) { what, _ = b.observe(m, func() reply { return b.deliverNow(m) }) }
-		b.deliverNow(m.without(contract.AttrDeliverAt))
+		r.during = func(context.Context) { what, _ = r.observe(m, func() reply { return r.deliverNow(m) }) }
+		r.deliverNow(m.without(contract.AttrDeliverAt))
 		return what, ""
 	})
 	filetest.Recorded(t, table, "testdata", "records.txt")

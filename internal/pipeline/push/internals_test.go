@@ -133,14 +133,15 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-func timer(d time.Duration) (<-chan time.Time, func() bool) {
+// RealTimer is a handler.Timer on the clock.
+func RealTimer(d time.Duration) (<-chan time.Time, func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
 }
 
 func newSlots(n int) *slots {
 	ended, drain := context.WithCancel(context.Background())
-	return &slots{waits: &waits{timer: timer, ended: ended, drain: drain}, free: n}
+	return &slots{waits: &waits{timer: RealTimer, ended: ended, drain: drain}, free: n}
 }
 
 type caller struct {
@@ -202,7 +203,6 @@ func TestWaitForASlotEnds(t *testing.T) {
 		end      end
 	}{
 		"when its patience is over": {2 * time.Second, func(*slots, *caller) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":    {time.Hour, func(_ *slots, a *caller) { a.leave() }},
 		"when the service drains":   {time.Hour, func(s *slots, _ *caller) { s.drain() }},
 		"at once without patience":  {0, func(*slots, *caller) {}},
 		"with its slot, which is passed on": {

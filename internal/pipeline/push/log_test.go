@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -34,38 +33,10 @@ var errHandler = errors.New("ilse@example.org fell over")
 
 func (m message) once() message { return m.set("max_attempts", "1") }
 
-// journal keeps what the rig's service logs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) lines(t *testing.T, message string) []map[string]any {
-	t.Helper()
-	var found []map[string]any
-	for line := range bytes.Lines([]byte(j.String())) {
-		if fields := filetest.JSON[map[string]any](t, line); fields["msg"] == message {
-			found = append(found, fields)
-		}
-	}
-	return found
-}
-
 // outcome is a delivery of paid("e1", known, 1), or of message, and what becomes of it.
 type outcome struct {
-	with    setup
+	queue   func(*catalog.Queue)
+	do      handler.Tx
 	message func(good message) message
 	status  int
 	outcome string
@@ -73,12 +44,6 @@ type outcome struct {
 	line    map[string]any // fields of the log's line of the delivery
 	detail  string         // what the dead letter says beside its reason
 }
-
-func returning(do func() handler.Effect) setup {
-	return setup{credit: func(context.Context, handler.Event) (handler.Effect, error) { return do(), nil }}
-}
-
-func failsWith(err error) setup { return setup{credit: always(err)} }
 
 func says(err error) error { return retry.Says(`code "limit"`, err) }
 
@@ -88,15 +53,15 @@ var outcomes = map[string]outcome{
 		"cause": "", "delivery_attempt": 1.0,
 	}},
 	"tried again": {
-		with: failsWith(retry.Down("down", errHandler)), status: 503, outcome: "retry", reason: "down",
+		do: always(retry.Down("down", errHandler)), status: 503, outcome: "retry", reason: "down",
 		line: map[string]any{"level": "WARN", "cause": "*errors.errorString"},
 	},
 	"a panic": {
-		with:   returning(func() handler.Effect { panic("ilse@example.org") }),
+		do:     doing(func(handler.Event) handler.Effect { panic("ilse@example.org") }),
 		status: 500, outcome: "retry", reason: "handler_panic",
 	},
 	"a full queue": {
-		with:   setup{queue: func(q *catalog.Queue) { q.Concurrency = 0 }},
+		queue:  func(q *catalog.Queue) { q.Concurrency = 0 },
 		status: 503, outcome: "retry", reason: "queue_full",
 	},
 	"an unreadable body": {
@@ -110,22 +75,22 @@ var outcomes = map[string]outcome{
 		detail: "contract: data.order.items[0].quantity: min=1",
 	},
 	"attempts used up": {
-		with: failsWith(retry.Down("down", errHandler)), message: message.once,
+		do: always(retry.Down("down", errHandler)), message: message.once,
 		status: 422, outcome: "dead_lettered", reason: "down", detail: "attempts_exhausted",
 	},
 	"a called service that says why": {
-		with:   failsWith(says(retry.Permanent("refused_422", errHandler))),
+		do:     always(says(retry.Permanent("refused_422", errHandler))),
 		status: 422, outcome: "dead_lettered", reason: "refused_422", detail: `code "limit"`,
 	},
 	"a called service that says why until the last attempt": {
-		with: failsWith(says(retry.Transient("failed_503", errHandler))), message: message.once,
+		do: always(says(retry.Transient("failed_503", errHandler))), message: message.once,
 		status: 422, outcome: "dead_lettered", reason: "failed_503", detail: `attempts_exhausted: code "limit"`,
 	},
 	"a handler that quotes personal data": {
-		with: failsWith(retry.Permanent("bad", errHandler)), status: 422, outcome: "dead_lettered", reason: "bad",
+		do: always(retry.Permanent("bad", errHandler)), status: 422, outcome: "dead_lettered", reason: "bad",
 	},
 	"a write that no store takes": {
-		with: returning(func() handler.Effect {
+		do: doing(func(handler.Event) handler.Effect {
 			return handler.Effect{Writes: []store.Write{
 				store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5}),
 			}}
@@ -138,7 +103,10 @@ var outcomes = map[string]outcome{
 func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, outcomes, func(t *testing.T, test outcome) {
-		r, m, attempt := newRig(t, test.with), paid("e1", known, 1), 1
+		r, m, attempt := newRig(t, setup{queue: test.queue}), paid("e1", known, 1), 1
+		if test.do != nil {
+			r.do = test.do
+		}
 		if test.message != nil {
 			m = test.message(m)
 		}
@@ -150,7 +118,7 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		}
 		require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":"e1","attempt":%d}`,
 			test.outcome, test.status, test.reason, attempt), got.text)
-		line := r.log.lines(t, "delivery")[0]
+		line := r.log.lines("delivery")[0]
 		for field, want := range test.line {
 			require.Equal(t, want, line[field], field)
 		}
@@ -181,19 +149,14 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		"where there is one of zeros":        {"00-00000000000000000000000000000000" + span, "", ""},
 		"where there is one of another kind": {"00-" + pushed[1:] + span, "<b>", ""},
 	} {
-		var r *rig
-		ran := 0
-		r = newRig(t, setup{credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			ran++
-			line := r.log.lines(t, "received")[ran-1]
+		r := newRig(t, setup{})
+		r.fails = []error{errHandler}
+		r.during = func(context.Context) {
+			line := r.log.lines("received")[0]
 			require.Equal(t, []any{"orders", "e1", "m-e1", "instance-1", "INFO"},
 				[]any{line["queue"], line["event_id"], line["message_id"], line["instance"], line["level"]})
-			require.Len(t, r.log.lines(t, "delivery"), ran-1)
-			if ran == 1 {
-				return handler.Effect{}, errHandler
-			}
-			return credit(ctx, event)
-		}})
+			require.Empty(t, r.log.lines("delivery"))
+		}
 		first := paid("e1", known, 1).again(1).set("webhook_received_at", "2026-03-02T10:14:59.5Z").
 			set("googclient_traceparent", test.attribute)
 		r.deliver(first)
@@ -201,7 +164,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		q := request(t.Context(), "/push/orders", first.again(3).envelope()) // the second has left no trace
 		q.Header.Set("Traceparent", test.header)
 		require.Equal(t, http.StatusOK, r.serve(q).code)
-		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
+		require.InDelta(t, 3, r.log.lines("received")[1]["delivery_attempt"], 0)
 		record, _ := r.record("e1")
 		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)},
 			[]time.Time{record.PublishedAt, record.ReceivedAt})
@@ -217,7 +180,8 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 // TestDeliveriesAreCountedByOutcome: and the webhook's releases by the messages that they published lately.
 func TestDeliveriesAreCountedByOutcome(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{credit: times(1, errors.New("down"))})
+	r := newRig(t, setup{})
+	r.fails = []error{errors.New("down")}
 	received := func(event, product, release string, ago time.Duration) message {
 		return paid(event, product, 1).set(contract.AttrReceived, start.Add(-ago).Format(time.RFC3339Nano)).
 			set(contract.AttrRelease, release)
@@ -351,13 +315,10 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 // TestPushHoldsItsMemoryUntilItIsAnswered: also while its message is handled.
 func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
-	var free func(but int) bool
 	m, during := paid("e1", known, 1), true
-	r := newRig(t, setup{credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		during = free(len(m.envelope()) - 1)
-		return credit(ctx, event)
-	}})
-	free = r.BodyBudget(64 << 20)
+	r := newRig(t, setup{})
+	free := r.BodyBudget(64 << 20)
+	r.during = func(context.Context) { during = free(len(m.envelope()) - 1) }
 	require.Equal(t, http.StatusOK, r.deliver(m).code)
 	require.False(t, during)
 	require.True(t, free(0))

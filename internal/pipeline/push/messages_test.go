@@ -58,6 +58,11 @@ func (m message) saying(body any) message { m.body = body; return m }
 
 func (m message) as(id string) message { m.id = id; return m }
 
+// padded is the message with a body of so many bytes.
+func (m message) padded(bytes int) message {
+	return m.saying(string(m.data()) + strings.Repeat(" ", bytes-len(m.data())))
+}
+
 func envelopes(q *catalog.Queue) {
 	q.Contract, q.OrderingKey = contract.EnvelopeV1, []string{"subscription_id", "correlation_id"}
 	q.Handlers = map[string]catalog.Handler{"renewal": q.Handlers["order.paid"]}
@@ -155,40 +160,28 @@ func TestEachMessageIsReadByItsContractAndRecognizedAgain(t *testing.T) {
 	var table strings.Builder
 	for _, test := range messageCases() {
 		kind, _, _ := strings.Cut(test.name, ":")
-		fmt.Fprintf(&table, "%s\n%s\n", test.name,
-			strings.Join(newRead(t, messageQueues[kind]).each(t, test), "\n"))
+		r := newRig(t, setup{queue: messageQueues[kind]})
+		fmt.Fprintf(&table, "%s\n%s\n", test.name, strings.Join(r.each(t, test), "\n"))
 	}
 	filetest.Recorded(t, table.String(), "testdata", "messages.txt")
 }
 
-// read is a rig that keeps what its handler is given.
-type read struct {
-	*rig
-	handled []string
-}
-
-func newRead(t *testing.T, queue func(*catalog.Queue)) *read {
-	r := &read{}
-	r.rig = newRig(t,
-		setup{queue: queue, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
-			id, _ := e.Body.Identity()
-			require.NoError(t, e.Body.Validate())
-			r.handled = append(r.handled, fmt.Sprintf(
-				"  handled %s/%s of %s, body %s, correlation %s, key %s, %d attempts requested, attributes agree: %t",
-				e.Tenant, e.Type, r.queue.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(),
-				e.Body.CheckAttributes(e.Attributes) == nil))
-			if r.queue.Contract != contract.PaymentV1 {
-				return handler.Effect{Result: "sent"}, nil
-			}
-			return credit(ctx, e)
-		}})
-	return r
-}
-
 // each delivers the messages of a case, and describes the answers, the handled events, the records, the dead
 // letters and the effects.
-func (r *read) each(t *testing.T, test messageCase) (lines []string) {
-	var delivered []string
+func (r *rig) each(t *testing.T, test messageCase) (lines []string) {
+	var handled, delivered, records []string
+	r.do = func(ctx context.Context, e handler.Event) (handler.Effect, error) {
+		id, _ := e.Body.Identity()
+		require.NoError(t, e.Body.Validate())
+		handled = append(handled, fmt.Sprintf(
+			"  handled %s/%s of %s, body %s, correlation %s, key %s, %d attempts requested, attributes agree: %t",
+			e.Tenant, e.Type, r.queue.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(),
+			e.Body.CheckAttributes(e.Attributes) == nil))
+		if r.queue.Contract != contract.PaymentV1 {
+			return handler.Effect{Result: "sent"}, nil
+		}
+		return credit(ctx, e)
+	}
 	last := test.messages[len(test.messages)-1]
 	for _, m := range append(test.messages, last.again(2), last.again(3)) {
 		got := r.deliver(m)
@@ -196,7 +189,6 @@ func (r *read) each(t *testing.T, test messageCase) (lines []string) {
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %d %s %s %s", got.code, got.Outcome, got.Reason,
 			got.EventID), " "))
 	}
-	var records []string
 	for _, doc := range r.documents(dedupe.Collection) {
 		record := filetest.Must(dedupe.FromDocument(doc))(t)
 		records = append(records, fmt.Sprintf("  record %s/%s %s %d, type %q, key %q, message %s, received %s",
@@ -204,7 +196,7 @@ func (r *read) each(t *testing.T, test messageCase) (lines []string) {
 			record.MessageID, record.ReceivedAt.Format("04:05")))
 	}
 	slices.Sort(records)
-	lines = slices.Concat(lines, r.handled, records)
+	lines = slices.Concat(lines, handled, records)
 	for _, dead := range r.deadLetters() {
 		at := dead.Attributes
 		lines = append(lines, fmt.Sprintf("  dead letter %s %s %q of %s", at["dead_letter_status"],
@@ -244,19 +236,8 @@ func TestMessageLimitsItsAttempts(t *testing.T) {
 		{"had before", []string{"0", "1", "2", "3", "1000"}},
 		{"handler", []string{tx, leasedMany}},
 	}, func(c cell) (what, cost string) {
-		calls := 0
-		failing := func(context.Context, handler.Event) (string, error) {
-			calls++
-			return "", retry.Transient("away", nil)
-		}
-		with := setup{queue: envelopes, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
-			_, err := failing(ctx, e)
-			return handler.Effect{}, err
-		}}
-		if c["handler"] == leasedMany {
-			with.leased = repeats(failing)
-		}
-		r := newRig(t, with)
+		r := newRig(t, setup{queue: envelopes, leased: c["handler"] == leasedMany})
+		r.do = always(retry.Transient("away", nil))
 		m := announced("e1", func(e *contract.Envelope) {
 			_, err := fmt.Sscan(c["in its body"]+" "+c["had before"], &e.MaxAttempts, &e.Attempts)
 			require.NoError(t, err)
@@ -267,10 +248,9 @@ func TestMessageLimitsItsAttempts(t *testing.T) {
 		hour := func(int) time.Duration { return time.Hour }
 		first := r.exhaust(t, m, hour)
 		record, _ := r.record("e1")
-		what = fmt.Sprintf("tried %d, dead after %d, record %d", calls, first.Attempt, record.Attempts)
-		calls = 0
+		what = fmt.Sprintf("tried %d, dead after %d, record %d", r.calls.Swap(0), first.Attempt, record.Attempts)
 		r.exhaust(t, r.replay(t, r.keep(t, 0)), hour)
-		return fmt.Sprint(what, ", replayed ", calls), ""
+		return fmt.Sprint(what, ", replayed ", r.calls.Load()), ""
 	})
 	filetest.Recorded(t, table, "testdata", "attempts.txt")
 }
@@ -280,12 +260,8 @@ func TestMessageLimitsItsAttempts(t *testing.T) {
 func TestAttemptsMadeElsewhereExplainNoDelivery(t *testing.T) {
 	t.Parallel()
 	for delivery, counted := range map[int]bool{3: false, 4: true} {
-		var r *rig
-		var found bool
-		r = newRig(t, setup{queue: envelopes, credit: func(context.Context, handler.Event) (handler.Effect, error) {
-			_, found = r.record("e1")
-			return handler.Effect{}, nil
-		}})
+		r, found := newRig(t, setup{queue: envelopes}), false
+		r.do, r.during = returns("sent"), func(context.Context) { _, found = r.record("e1") }
 		require.Equal(t, "processed", r.deliverNow(announced("e1", func(e *contract.Envelope) {
 			e.Attempts = 1
 		}).again(delivery)).Outcome)

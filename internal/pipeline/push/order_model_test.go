@@ -160,13 +160,13 @@ func TestEventsOfAKeyAreDoneOnceAndInOrder(t *testing.T) {
 		}
 		w.rig = newRig(t, setup{
 			log: slog.DiscardHandler, queue: func(q *catalog.Queue) { inOrder(q); policyOf(policy, 9)(q) },
-			credit: func(_ context.Context, event handler.Event) (handler.Effect, error) {
-				if event.Attempt <= w.fails[event.ID] {
-					return handler.Effect{}, errHandler
-				}
-				return handler.Effect{Result: "done"}, nil
-			},
 		})
+		w.rig.do = func(_ context.Context, event handler.Event) (handler.Effect, error) {
+			if event.Attempt <= w.fails[event.ID] {
+				return handler.Effect{}, errHandler
+			}
+			return handler.Effect{Result: "done"}, nil
+		}
 		// with the store and the broker alone in common
 		w.instances = []http.Handler{w.rig.http, routed(push.New(w.rig.config))}
 		deliver := func(key string) func(*rapid.T) { return func(t *rapid.T) { w.deliver(t, key) } }

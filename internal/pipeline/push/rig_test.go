@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -92,8 +91,17 @@ type rig struct {
 	relay   *lane.Relay
 	alarms  alarms
 	live    bool
+	ahead   atomic.Bool // its timer fires at once, and no time passes
 	now     atomic.Int64
 	ids     atomic.Int64
+	// do is the handler of order.paid. Before that, its calls return fails, one after the other; during, if set,
+	// runs within the next one.
+	do     handler.Tx
+	fails  []error
+	during func(context.Context)
+	calls  atomic.Int64
+	leased *handler.Leased
+	cells  int // no two share an event or a key
 }
 
 // alarms keeps the times of the alarms.
@@ -112,6 +120,9 @@ func (a *alarms) At(_ context.Context, at time.Time) error {
 
 // passing is a timer that advances the rig's clock.
 func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
+	if r.ahead.Load() {
+		d = 0
+	}
 	c := make(chan time.Time, 1)
 	c <- time.Unix(0, r.now.Add(int64(d)))
 	return c, func() bool { return true }
@@ -120,14 +131,9 @@ func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
 // setup has what differs in one test.
 type setup struct {
 	queue func(*catalog.Queue)
-	// credit, if set, is run for order.paid instead of the rig's own handler.
-	credit handler.Tx
-	// leased, if set, is run for order.paid instead, under a lease.
-	leased *handler.Leased
-	log    slog.Handler
-	timer  handler.Timer
-	// many: the leased handler of a bench calls many places.
-	many bool
+	// leased: the handler runs under a lease; many: it calls many places.
+	leased, many bool
+	log          slog.Handler
 	// live: the rig's clock is that of its test's bubble. Else time passes when the service waits.
 	live bool
 }
@@ -137,7 +143,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	db := storetest.Open(tb)
 	r := &rig{
 		live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{},
-		log: &journal{},
+		log: &journal{}, do: credit,
 	}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
@@ -163,21 +169,17 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	clock, timer := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }, handler.Timer(r.passing)
 	if with.live {
-		clock, timer = func() time.Time { return time.Now().UTC() }, realTimer
-	}
-	if with.timer != nil {
-		timer = with.timer
+		clock, timer = func() time.Time { return time.Now().UTC() }, push.RealTimer
 	}
 	registry := handler.NewRegistry()
 	registry.Tx("points.reverse", credit)
-	switch {
-	case with.leased != nil:
-		registry.Leased("points.credit", *with.leased)
-	case with.credit != nil:
-		registry.Tx("points.credit", with.credit)
-	default:
-		registry.Tx("points.credit", credit)
+	if with.leased {
+		registry.Leased("points.credit", handler.Leased{Do: r.handle, SafeToRepeat: true, ManyPlaces: with.many})
+	} else {
+		registry.Tx("points.credit", r.handle)
 	}
+	registered, _ := registry.Lookup("points.credit")
+	r.leased = registered.Leased
 	log := with.log
 	if log == nil {
 		log = slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
@@ -207,49 +209,20 @@ func routed(s *push.Service) http.Handler {
 	return serve.Recover(slog.New(slog.DiscardHandler), router)
 }
 
-// credit is the rig's handler: it knows one product, and its effect counts itself.
-func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
-	body, err := contract.As[*contract.Payment](event.Body)
+func (r *rig) handle(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	r.calls.Add(1)
+	var err error
+	if len(r.fails) > 0 {
+		err, r.fails = r.fails[0], r.fails[1:]
+	}
+	if during := r.during; during != nil {
+		r.during = nil
+		during(ctx)
+	}
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if order := body.Data.Order; order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
-		return counted(event), nil
-	}
-	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)
-}
-
-// effectOf is the document that counts the effects of a tenant's event.
-func effectOf(tenant, event string) store.Key {
-	return store.Key{Collection: "effects", ID: tenant + "~" + event}
-}
-
-func counted(event handler.Event) handler.Effect {
-	return handler.Effect{
-		Result: "done",
-		Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)},
-	}
-}
-
-func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
-
-func (r *rig) effectsOf(tenant, event string) int64 {
-	doc, _ := r.db.Get(context.Background(), effectOf(tenant, event)) // none: no effect
-	n, _ := doc.Fields["n"].(int64)
-	return n
-}
-
-func always(err error) handler.Tx { return times(math.MaxInt, err) }
-
-// times is a handler that returns an error n times, and then works.
-func times(n int, err error) handler.Tx {
-	var calls atomic.Int64
-	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		if int(calls.Add(1)) <= n {
-			return handler.Effect{}, err
-		}
-		return credit(ctx, event)
-	}
+	return r.do(ctx, event)
 }
 
 // message is a message as a test describes it.

@@ -6,9 +6,54 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
+
+// credit is the rig's handler: it knows one product, and its effect counts itself.
+func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
+	body, err := contract.As[*contract.Payment](event.Body)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if order := body.Data.Order; order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
+		return counted(event), nil
+	}
+	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)
+}
+
+// effectOf is the document that counts the effects of a tenant's event.
+func effectOf(tenant, event string) store.Key {
+	return store.Key{Collection: "effects", ID: tenant + "~" + event}
+}
+
+func counted(event handler.Event) handler.Effect {
+	return handler.Effect{
+		Result: "done",
+		Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)},
+	}
+}
+
+func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
+
+func (r *rig) effectsOf(tenant, event string) int64 {
+	doc, _ := r.db.Get(context.Background(), effectOf(tenant, event)) // none: no effect
+	n, _ := doc.Fields["n"].(int64)
+	return n
+}
+
+func doing(effect func(handler.Event) handler.Effect) handler.Tx {
+	return func(_ context.Context, event handler.Event) (handler.Effect, error) { return effect(event), nil }
+}
+
+func returns(result string) handler.Tx {
+	return doing(func(handler.Event) handler.Effect { return handler.Effect{Result: result} })
+}
+
+func always(err error) handler.Tx {
+	return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
+}
 
 // comes is a message as its cell delivers it.
 func (c cell) comes(m message) message {
@@ -28,10 +73,10 @@ func (c cell) comes(m message) message {
 }
 
 // seed brings the event of a message into the state of a record. The caller lets two more seconds pass.
-func (b *bench) seed(record string, m message) {
+func (r *rig) seed(record string, m message) {
 	deliver := func(m message, fails ...error) reply {
-		b.fails = fails
-		return b.deliverNow(m)
+		r.fails = fails
+		return r.deliverNow(m)
 	}
 	failed, refused := retry.Transient("failed", nil), retry.Permanent("refused", nil)
 	another := m.with(func(m *message) {
@@ -43,17 +88,17 @@ func (b *bench) seed(record string, m message) {
 	switch record {
 	case "failed and due":
 		deliver(m, failed)
-		b.pass(8 * time.Second)
+		r.pass(8 * time.Second)
 	case "failed, due in 1s":
 		deliver(m, failed)
-		b.pass(7 * time.Second)
+		r.pass(7 * time.Second)
 	case "failed, due in 8s":
 		deliver(m, failed)
 	case "kept for 20s":
 		deliver(m, retry.After(22*time.Second, failed))
 	case "kept, and 20s are over":
 		deliver(m, retry.After(20*time.Second, failed))
-		b.pass(20 * time.Second)
+		r.pass(20 * time.Second)
 	case "completed":
 		deliver(m)
 	case "completed with another payload":
@@ -63,14 +108,14 @@ func (b *bench) seed(record string, m message) {
 	case "dead-lettered with another payload":
 		deliver(another, refused)
 	case "of a worker that died", "of a worker that died 8s ago":
-		b.during = func(context.Context) { b.faults.Down(true) }
+		r.during = func(context.Context) { r.faults.Down(true) }
 		deliver(m)
-		b.faults.Down(false)
-		if b.pass(8 * time.Second); record == "of a worker that died" {
-			b.pass(2 * time.Minute)
+		r.faults.Down(false)
+		if r.pass(8 * time.Second); record == "of a worker that died" {
+			r.pass(2 * time.Minute)
 		}
 	case "broken":
-		_, err := b.db.Commit(context.Background(), []store.Write{
+		_, err := r.db.Commit(context.Background(), []store.Write{
 			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]),
 				map[string]any{"status": "UNKNOWN"}),
 		})

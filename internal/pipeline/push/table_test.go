@@ -1,22 +1,19 @@
 package push_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"testing"
 	"time"
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 )
 
@@ -76,105 +73,69 @@ func tree(dimensions []dimension, results []string, indent string) string {
 	return text.String()
 }
 
-// lines keeps the log of a cell: each message above info, and each attempt that another followed.
-type lines struct {
-	mu  sync.Mutex
-	all []string
-	// delivered is the outcome and the reason of the last delivery.
-	delivered string
+// journal keeps what the rig's service logs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
-func (l *lines) add(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, line)
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
 }
 
-func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
-func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *lines) WithGroup(string) slog.Handler            { return l }
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
 
-func (l *lines) Handle(_ context.Context, line slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	fields := map[string]string{}
-	line.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value.String(); return true })
-	switch {
-	case line.Message == "attempt again":
-		l.all = append(l.all, fmt.Sprintf("again after %s %s", fields["status"], fields["reason"]))
-	case line.Message == "delivery":
-		l.delivered = strings.TrimSpace(fields["outcome"] + " " + fields["reason"])
-		if line.Level != slog.LevelInfo {
-			l.all = append(l.all, "logged "+line.Level.String())
+func (j *journal) reset() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text.Reset()
+}
+
+// lines returns those of a message, or all.
+func (j *journal) lines(message string) (found []map[string]any) {
+	for line := range strings.Lines(j.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			panic(err)
 		}
-	case line.Level > slog.LevelInfo:
-		l.all = append(l.all, fmt.Sprintf("%q", line.Message))
+		if message == "" || fields["msg"] == message {
+			found = append(found, fields)
+		}
 	}
-	return nil
+	return found
 }
 
-// bench is a rig whose handler does what its cell says. Its cells share neither event nor key.
-type bench struct {
-	*rig
-	lines *lines
-	// fails are the errors of the next calls of the handler; effect, if set, is what the others return.
-	fails  []error
-	effect func(handler.Event) handler.Effect
-	calls  atomic.Int64
-	// during, if set, runs within the next call.
-	during func(context.Context)
-	cells  int
-	leased *handler.Leased
-}
-
-func newBench(tb testing.TB, leased bool, with setup) *bench {
-	b := &bench{lines: &lines{}}
-	do := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		b.calls.Add(1)
-		var err error
-		if len(b.fails) > 0 {
-			err, b.fails = b.fails[0], b.fails[1:]
-		}
-		if during := b.during; during != nil {
-			b.during = nil
-			during(ctx)
-		}
+// outcome returns outcome and reason of the last delivery, the messages above info, and the attempts that
+// another followed.
+func (j *journal) outcome() (delivered string, logged []string) {
+	for _, line := range j.lines("") {
 		switch {
-		case err != nil:
-			return handler.Effect{}, err
-		case b.effect != nil:
-			return b.effect(event), nil
+		case line["msg"] == "attempt again":
+			logged = append(logged, fmt.Sprint("again after ", line["status"], " ", line["reason"]))
+		case line["msg"] == "delivery":
+			delivered = strings.TrimSpace(fmt.Sprint(line["outcome"], " ", line["reason"]))
+			if line["level"] != "INFO" {
+				logged = append(logged, fmt.Sprint("logged ", line["level"]))
+			}
+		case line["level"] != "INFO":
+			logged = append(logged, fmt.Sprintf("%q", line["msg"]))
 		}
-		return handler.Effect{Result: "done"}, nil
 	}
-	with.log, with.credit = b.lines, do
-	if leased {
-		b.leased = &handler.Leased{Do: do, SafeToRepeat: true, ManyPlaces: with.many}
-		with.leased = b.leased
-	}
-	b.rig = newRig(tb, with)
-	return b
-}
-
-// reconcile gives the leased handler a Reconcile.
-func (b *bench) reconcile(reconcile func() (handler.Reconciled, error)) {
-	registry := handler.NewRegistry()
-	registry.Leased("points.credit", handler.Leased{
-		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Reconciled, error) {
-			return reconcile()
-		},
-	})
-	b.config.Handlers = registry
-	b.Service = push.New(b.config)
-	b.http = routed(b.Service)
+	return delivered, logged
 }
 
 // event is a message of a new event and a new key.
-func (b *bench) event() message {
-	b.cells++
-	m := paid(fmt.Sprint("e", b.cells), known, 1)
+func (r *rig) event() message {
+	r.cells++
+	m := paid(fmt.Sprint("e", r.cells), known, 1)
 	body := m.body.(contract.Payment)
-	body.Data.Order.CustomerID = fmt.Sprint("k", b.cells)
+	body.Data.Order.CustomerID = fmt.Sprint("k", r.cells)
 	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID,
 		body.Data.Order.CustomerID
 	return m
@@ -191,36 +152,37 @@ func (r *rig) documents(collection string) []store.Document {
 
 // observe delivers a message of an event, and describes the answer, the record, the lane, the dead letter,
 // the alarm and the log, and what it cost.
-func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
+func (r *rig) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
-	b.lines.delivered = ""
-	began, buried := b.config.Now(), len(b.deadLetters())
-	b.alarms.at, b.lines.all = nil, nil
-	b.calls.Store(0)
-	b.counter.Gets.Store(0)
-	b.counter.Queries.Store(0)
-	b.counter.Commits.Store(0)
-	b.counter.Written.Store(0)
+	began, buried := r.config.Now(), len(r.deadLetters())
+	r.alarms.at = nil
+	r.log.reset()
+	r.calls.Store(0)
+	r.counter.Gets.Store(0)
+	r.counter.Queries.Store(0)
+	r.counter.Commits.Store(0)
+	r.counter.Written.Store(0)
 	got := deliver()
-	cost = fmt.Sprintf("reads %d, commits %d, documents %d", b.counter.Gets.Load()+b.counter.Queries.Load(),
-		b.counter.Commits.Load(),
-		b.counter.Written.Load())
+	cost = fmt.Sprintf("reads %d, commits %d, documents %d", r.counter.Gets.Load()+r.counter.Queries.Load(),
+		r.counter.Commits.Load(),
+		r.counter.Written.Load())
+	delivered, logged := r.log.outcome()
 	after := func(at time.Time) string { return fmt.Sprint("+", at.Sub(began)) }
-	said := []string{fmt.Sprint(got.code, " ", b.lines.delivered)}
+	said := []string{fmt.Sprint(got.code, " ", delivered)}
 	if got.Attempt > 0 {
 		said[0] += fmt.Sprint(" attempt ", got.Attempt)
 	}
 	if got.Status != got.code && got.Status != 0 {
 		said[0] += fmt.Sprint(" as ", got.Status)
 	}
-	if took := b.config.Now().Sub(began); took > 0 {
+	if took := r.config.Now().Sub(began); took > 0 {
 		said[0] += fmt.Sprint(" in ", took)
 	}
-	if calls := b.calls.Load(); calls != 1 {
+	if calls := r.calls.Load(); calls != 1 {
 		said = append(said, fmt.Sprint("handled ", calls))
 	}
 	event := m.attributes["event_id"]
-	doc, err := b.db.Get(ctx, dedupe.Key("orders", dedupe.DefaultTenant, event))
+	doc, err := r.db.Get(ctx, dedupe.Key("orders", dedupe.DefaultTenant, event))
 	record, unread := dedupe.FromDocument(doc)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -242,7 +204,7 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 		}
 		said = append(said, text)
 	}
-	for _, doc := range b.documents(lane.Delayed.Entries()) {
+	for _, doc := range r.documents(lane.Delayed.Entries()) {
 		kept, err := lane.KeptOf(doc)
 		if err != nil {
 			panic(err)
@@ -261,11 +223,11 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 			said = append(said, text)
 		}
 	}
-	for _, dead := range b.deadLetters()[buried:] {
+	for _, dead := range r.deadLetters()[buried:] {
 		said = append(said, "dead letter "+dead.Attributes["dead_letter_reason"])
 	}
-	for _, at := range b.alarms.at {
+	for _, at := range r.alarms.at {
 		said = append(said, "alarm "+after(at))
 	}
-	return strings.Join(append(said, b.lines.all...), "; "), cost
+	return strings.Join(append(said, logged...), "; "), cost
 }

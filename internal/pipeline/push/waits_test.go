@@ -23,11 +23,6 @@ import (
 	"billhook/internal/retry"
 )
 
-func realTimer(d time.Duration) (<-chan time.Time, func() bool) {
-	t := time.NewTimer(d)
-	return t.C, t.Stop
-}
-
 // policyOf gives every event type of a queue a policy, and the queue a budget of nacks.
 func policyOf(policy retry.Policy, attempts int) func(*catalog.Queue) {
 	return func(q *catalog.Queue) {
@@ -75,7 +70,8 @@ func TestOneMessageInTenSecondsIsNacked(t *testing.T) {
 	for name, err := range map[string]error{
 		"dead_lettered": retry.Permanent("refused", nil), "retry": errHandler,
 	} {
-		r := newRig(t, setup{queue: budgeted, credit: always(err)})
+		r := newRig(t, setup{queue: budgeted})
+		r.do = always(err)
 		for i := range 30 { // one a second
 			got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))
 			require.Equal(t, []any{name, 1}, []any{got.Outcome, got.Attempt})
@@ -94,8 +90,8 @@ func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, setup{
 			live: true, queue: all(policyOf(times10(1), 3), func(q *catalog.Queue) { q.Concurrency = 1 }),
-			credit: times(1, errHandler),
 		})
+		r.fails = []error{errHandler}
 		began := time.Now()
 		var pushes sync.WaitGroup
 		pushes.Go(func() { require.Equal(t, http.StatusOK, r.deliverNow(paid("e1", known, 1)).code) })
@@ -112,21 +108,15 @@ func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 func TestDrainStartsNothingNew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		release, calls := make(chan struct{}), 0
+		release := make(chan struct{})
 		r := newRig(t, setup{
 			live: true, queue: all(policyOf(times10(1), 5), inOrder, func(q *catalog.Queue) { q.Concurrency = 2 }),
-			credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-				calls++
-				switch event.ID {
-				case "fails":
-					return handler.Effect{}, errHandler
-				case "is-kept":
-					return handler.Effect{}, retry.After(time.Minute, errHandler)
-				}
-				<-release
-				return credit(ctx, event)
-			},
 		})
+		r.fails = []error{errHandler, retry.After(time.Minute, errHandler)}
+		r.do = func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			<-release
+			return credit(ctx, event)
+		}
 		var answers sync.Map
 		var pushes sync.WaitGroup
 		for _, event := range []string{"fails", "is-kept", "runs", "runs-too", "in-line"} {
@@ -151,62 +141,47 @@ func TestDrainStartsNothingNew(t *testing.T) {
 		pushes.Wait()
 		require.Zero(t, time.Since(began))
 		require.Equal(t, "200done200done", answer("runs")+answer("runs-too"))
-		require.Equal(t, 4, calls)
+		require.EqualValues(t, 4, r.calls.Load())
 		require.Equal(t, 1, r.keptMessages())
 	})
 }
 
-// TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled: a lane that stays costs each event a read.
-func TestReleasedMessageRemovesItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
+// TestReleasedMessageGoesToItsQueueAloneAndRemovesItsLane: the other queues of a shared topic have had it,
+// and a lane that stays costs each event a read.
+func TestReleasedMessageGoesToItsQueueAloneAndRemovesItsLane(t *testing.T) {
 	t.Parallel()
-	for name, eventType := range map[string]string{
-		"it has expired meanwhile": "order.paid", "its contract has changed meanwhile": "order.refunded",
+	for want, change := range map[string]func(message) message{
+		"processed done":      func(m message) message { return m.set(contract.AttrFirstPublished, "") },
+		"expired message_ttl": func(m message) message { return m },
+		"dead_lettered attributes_invalid": func(m message) message {
+			return m.set("event_type", "order.refunded").without(contract.AttrFirstPublished)
+		},
 	} {
-		r := newRig(t, setup{
-			queue:  all(budgeted, inOrder, func(q *catalog.Queue) { q.MessageTTL = time.Minute }),
-			credit: times(1, retry.After(2*time.Minute, errHandler)),
-		})
-		require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+		r := newRig(t, setup{queue: all(budgeted, inOrder, func(q *catalog.Queue) {
+			q.MessageTTL, q.SharedTopic, q.Bindings = time.Minute, "orders", []routing.Pattern{"order.*"}
+		})})
+		r.fails = []error{retry.After(2*time.Minute, errHandler)}
+		require.True(t, r.deliverNow(paid("e1", known, 1).set("routing_key", "order.paid")).Delayed)
 		require.Len(t, r.documents(lane.Delayed.Lanes()), 1)
 		r.pass(2 * time.Minute)
-		back := r.release(t)[0].set("event_type", eventType)
-		if eventType != "order.paid" {
-			back = back.without(contract.AttrFirstPublished)
-		}
-		require.Equal(t, map[string]string{"order.paid": "", "order.refunded": "dead_lettered"}[eventType],
-			r.deliverNow(back).Outcome, name)
-		require.Empty(t, r.documents(lane.Delayed.Lanes()), name)
-		require.Zero(t, r.effects("e1"))
+		back := r.release(t)[0]
+		require.Equal(t, "orders", back.attributes["queue"])
+		r.deliverNow(change(back))
+		outcome, _ := r.log.outcome()
+		require.Equal(t, want, outcome)
+		require.Empty(t, r.documents(lane.Delayed.Lanes()), want)
+		require.Equal(t, want == "processed done", r.effects("e1") == 1)
 	}
-}
-
-// TestMessageOfASharedTopicIsReleasedToItsQueueAlone: the other queues of the topic have had it.
-func TestMessageOfASharedTopicIsReleasedToItsQueueAlone(t *testing.T) {
-	t.Parallel()
-	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
-	r := newRig(t,
-		setup{queue: all(budgeted, inOrder, shares), credit: times(1, retry.After(20*time.Second, errHandler))})
-	m := paid("e1", known, 1).set("routing_key", "order.paid")
-	require.True(t, r.deliverNow(m).Delayed)
-	r.pass(20 * time.Second)
-	back := r.release(t)
-	require.Equal(t, "orders", back[0].attributes["queue"])
-	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
-	require.Equal(t, http.StatusNoContent, r.deliver(m.set("event_id", "e2").set("queue", "mails")).code,
-		"one that is released to another queue")
-	require.EqualValues(t, 1, r.effects("e1"))
 }
 
 func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	t.Parallel()
 	patient := policyOf(retry.Policy{Schedule: []time.Duration{0, 20 * time.Minute}}, 3)
-	r := newRig(t, setup{queue: all(patient, inOrder), credit: always(errHandler)})
-	padded := func(event string) message {
-		m := paid(event, known, 1)
-		return m.saying(string(m.data()) + strings.Repeat(" ", 520<<10))
-	}
+	r := newRig(t, setup{queue: all(patient, inOrder)})
+	r.do = always(errHandler)
+	padded := func(event string) message { return paid(event, known, 1).padded(contract.MaxKept + 1) }
 	require.Equal(t, http.StatusInternalServerError, r.deliver(padded("e1")).code)
-	require.Len(t, r.log.lines(t, "message not kept for its wait"), 1)
+	require.Len(t, r.log.lines("message not kept for its wait"), 1)
 	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
 	got := r.deliver(padded("e3"))
 	require.Equal(t, []any{http.StatusServiceUnavailable, "behind_delayed"}, []any{got.code, got.Reason},
@@ -214,40 +189,6 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	require.Equal(t, "too_large_to_wait",
 		r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
 	require.Equal(t, 1, r.keptMessages())
-}
-
-// TestRequestWaitsNoLongerThanItsAckDeadlineLets: an attempt that is due in a second is made in the same
-// request, where 1 s of wait, 2 s for a slot, 12 s to write and the timeout fit in the 60 s.
-func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
-	t.Parallel()
-	for timeout, waits := range map[time.Duration]bool{
-		30 * time.Second: true, 44 * time.Second: true, 45 * time.Second: false, 59 * time.Second: false,
-	} {
-		r := newRig(t, setup{queue: all(policyOf(times10(1), 5), func(q *catalog.Queue) {
-			for eventType, h := range q.Handlers {
-				h.Timeout = timeout
-				q.Handlers[eventType] = h
-			}
-		}), credit: times(1, errHandler)})
-		require.Equal(t, waits, r.deliverNow(paid("e1", known, 1)).Outcome == "processed", timeout)
-	}
-}
-
-// TestRequestWaitsOnceForAnAttemptThatIsNotDue: also where the clock is behind the timer.
-func TestRequestWaitsOnceForAnAttemptThatIsNotDue(t *testing.T) {
-	t.Parallel()
-	rings := 0
-	r := newRig(t, setup{
-		queue: policyOf(times10(1), 5), credit: always(errHandler),
-		timer: func(time.Duration) (<-chan time.Time, func() bool) {
-			rings++
-			c := make(chan time.Time, 1)
-			c <- start // and no time has passed
-			return c, func() bool { return true }
-		},
-	})
-	got := r.deliverNow(paid("e1", known, 1))
-	require.Equal(t, []any{http.StatusOK, "not_due", 2}, []any{got.code, got.Reason, rings}, "it is kept")
 }
 
 // exhaust delivers a message until it is a dead letter. It comes from the broker after its
@@ -299,7 +240,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 		const attempts = 5
 		policy := policies[c["policy"]]
 		var at []string
-		b := newBench(t, false, setup{queue: func(q *catalog.Queue) {
+		r := newRig(t, setup{queue: func(q *catalog.Queue) {
 			if policyOf(policy, attempts)(q); c["in order"] == inKeyOrder {
 				inOrder(q)
 			}
@@ -307,18 +248,18 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 				q.NackBudget = 10_000 * time.Hour
 			}
 		}})
-		b.deliverNow(b.event().saying("{")) // is nacked, and uses up the budget for its time
-		b.pass(time.Minute)
-		m := b.event()
-		began := b.config.Now()
-		b.fails = slices.Repeat([]error{failing[c["the event"]]}, attempts)
+		r.deliverNow(r.event().saying("{")) // is nacked, and uses up the budget for its time
+		r.pass(time.Minute)
+		m := r.event()
+		began := r.config.Now()
+		r.do = always(failing[c["the event"]])
 		var looks func(context.Context)
 		looks = func(context.Context) {
-			at = append(at, fmt.Sprint(b.config.Now().Sub(began)))
-			b.during = looks // in the next one, too
+			at = append(at, fmt.Sprint(r.config.Now().Sub(began)))
+			r.during = looks // in the next one, too
 		}
-		b.during = looks
-		b.exhaust(t, m, func(attempt int) time.Duration { return policy.Wait(attempt, 0.5) })
+		r.during = looks
+		r.exhaust(t, m, func(attempt int) time.Duration { return policy.Wait(attempt, 0.5) })
 		return strings.Join(at, " "), ""
 	})
 	filetest.Recorded(t, table, "testdata", "schedules.txt")
@@ -330,24 +271,24 @@ func TestEventThatKillsItsWorkersKillsEightAtMost(t *testing.T) {
 	t.Parallel()
 	for _, failures := range []int{0, 1, 3} {
 		kills := 0
-		b := newBench(t, false, setup{queue: budgeted})
-		m := b.event()
-		b.fails = slices.Repeat([]error{errHandler}, 100)
+		r := newRig(t, setup{queue: budgeted})
+		m := r.event()
+		r.do = always(errHandler)
 		var got reply
 		for delivery := 1; got.Outcome != "dead_lettered"; delivery++ {
 			require.Less(t, delivery, 20)
-			b.during = func(context.Context) {
-				if b.calls.Load() > int64(failures) {
+			r.during = func(context.Context) {
+				if r.calls.Load() > int64(failures) {
 					kills++
-					b.faults.Down(true)
+					r.faults.Down(true)
 				}
 			}
-			got = b.deliver(m.again(delivery))
-			b.faults.Down(false)
-			if back := b.release(t); len(back) > 0 {
+			got = r.deliver(m.again(delivery))
+			r.faults.Down(false)
+			if back := r.release(t); len(back) > 0 {
 				m, delivery = back[0], 0
 			}
-			b.pass(10 * time.Minute)
+			r.pass(10 * time.Minute)
 		}
 		require.Equal(t, []any{"worker_died", 5}, []any{got.Reason, got.Attempt})
 		require.Positive(t, kills)

@@ -1,7 +1,6 @@
 package rates_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -185,17 +184,14 @@ func TestUnreadableDocumentCountsNothing(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for shard := range rates.Shards {
-		_, err := db.Commit(t.Context(), []store.Write{
-			store.Create(store.Key{Collection: rates.Collection, ID: fmt.Sprintf("hour-2026030212-%d", shard)},
-				map[string]any{
-					"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)},
-				}),
-		})
-		require.NoError(t, err)
+		hour := store.Key{Collection: rates.Collection, ID: fmt.Sprintf("hour-2026030212-%d", shard)}
+		storetest.Put(t, db, store.Create(hour, map[string]any{
+			"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)},
+		}))
 	}
 	r := newRecorder(db, "i1", at)
 	r.Arrived("orders")
-	require.NoError(t, r.Flush(context.Background()))
+	require.NoError(t, r.Flush(t.Context()))
 	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 1, now.Queues["orders"].In)
 }

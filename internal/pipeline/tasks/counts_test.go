@@ -29,11 +29,10 @@ import (
 func (r *rig) bury(t *testing.T, queue, event string) {
 	t.Helper()
 	q, _ := r.service.Catalog.Queue(queue)
-	_, err := deadletter.Keep(t.Context(), r.db, q,
-		contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
-			"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
-		}}, "m-"+event, r.now)
-	require.NoError(t, err)
+	dead := contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
+		"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
+	}}
+	require.NoError(t, filetest.ErrorOf(deadletter.Keep(t.Context(), r.db, q, dead, "m-"+event, r.now)))
 }
 
 // counted calls the task and returns its lines, one of each queue.

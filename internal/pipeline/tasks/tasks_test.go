@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -101,12 +102,16 @@ func rigOn(db store.Store) *rig {
 	return r
 }
 
-func (r *rig) call(t *testing.T, task string) (int, string) {
+func request(t *testing.T, to http.Handler, method, path string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
-		path.Join(tasks.Path, task), nil))
+	to.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 	return answer.Code, answer.Body.String()
+}
+
+func (r *rig) call(t *testing.T, task string) (int, string) {
+	t.Helper()
+	return request(t, r.router, http.MethodPost, path.Join(tasks.Path, task))
 }
 
 func (r *rig) done(t *testing.T, task, want string) {
@@ -118,10 +123,8 @@ func (r *rig) done(t *testing.T, task, want string) {
 
 func (r *rig) measured(t *testing.T, line string) {
 	t.Helper()
-	page := httptest.NewRecorder()
-	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-		"/metrics", nil))
-	require.Contains(t, page.Body.String(), line+"\n")
+	_, page := request(t, r.metrics.Handler(), http.MethodGet, "/metrics")
+	require.Contains(t, page, line+"\n")
 }
 
 func (r *rig) emit(t *testing.T, event string, keys ...string) {
@@ -228,11 +231,8 @@ func TestCleanupRemovesABoundedNumberOfExpiredDocuments(t *testing.T) {
 	r := newRig(t)
 	for _, collection := range []string{dedupe.Collection, deadletter.Collection, "paymentEvents"} {
 		for i := range 2 {
-			_, err := r.db.Commit(t.Context(),
-				[]store.Write{store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)}, map[string]any{
-					"expire_at": start.Add(time.Duration(i) * time.Hour),
-				})})
-			require.NoError(t, err)
+			storetest.Put(t, r.db, store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)},
+				map[string]any{"expire_at": start.Add(time.Duration(i) * time.Hour)}))
 		}
 	}
 	for i := range 200 {
@@ -241,8 +241,7 @@ func TestCleanupRemovesABoundedNumberOfExpiredDocuments(t *testing.T) {
 	}
 	r.done(t, "cleanup", `{"removed":201,"more":true}`)
 	r.done(t, "cleanup", `{"removed":1,"more":false}`)
-	_, err := r.db.Get(t.Context(), store.Key{Collection: "paymentEvents", ID: "0"})
-	require.NoError(t, err, "payment events are kept")
+	require.Len(t, storetest.All(t, r.db, "paymentEvents"), 2, "payment events are kept")
 }
 
 func TestEveryTaskHasItsRouteAndAnswers503AfterAFailure(t *testing.T) {
@@ -259,10 +258,8 @@ func TestEveryTaskHasItsRouteAndAnswers503AfterAFailure(t *testing.T) {
 			r.faults.Down(false)
 			code, body = r.call(t, name)
 			require.Equal(t, http.StatusOK, code, body)
-			answer := httptest.NewRecorder()
-			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-				path.Join(tasks.Path, name), nil))
-			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a GET does nothing")
+			code, _ = request(t, r.router, http.MethodGet, path.Join(tasks.Path, name))
+			require.Equal(t, http.StatusMethodNotAllowed, code, "a GET does nothing")
 			code, _ = r.call(t, name+"-of-nobody")
 			require.Equal(t, http.StatusNotFound, code)
 		})
@@ -289,17 +286,16 @@ func (r *rig) keep(t *testing.T, count int) {
 	t.Helper()
 	var writes []store.Write
 	for i := range count {
-		kept, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "again", Message: fmt.Sprint("m", i)})
-		require.NoError(t, err)
-		_, one, err := kept.Put(lane.Kept{
+		name := lane.Name{Queue: "again", Message: fmt.Sprint("m", i)}
+		kept := filetest.Must(lane.Open(t.Context(), r.db, name))(t)
+		_, one := filetest.Both(kept.Put(lane.Kept{
 			Topic: "again", Content: lane.Content{Message: contract.Message{Data: []byte(`{}`)}},
 			DueAt: start.Add(time.Second), Source: lane.Source{EventID: fmt.Sprint("e", i)},
-		}, start, "", start)
-		require.NoError(t, err)
-		if writes = append(writes, one...); len(writes) >= 200 || i == count-1 {
-			storetest.Put(t, r.db, writes...)
-			writes = nil
-		}
+		}, start, "", start))(t)
+		writes = append(writes, one...)
+	}
+	for some := range slices.Chunk(writes, 200) {
+		storetest.Put(t, r.db, some...)
 	}
 }
 

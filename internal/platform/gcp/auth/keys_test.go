@@ -85,16 +85,9 @@ func serveKeys(tb testing.TB, answer http.HandlerFunc) *httptest.Server {
 
 func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 
-func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "public, max-age=600, must-revalidate")
-		_, _ = w.Write(keySetJSON(keys))
-	}
-}
+const tenMinutes = "public, max-age=600, must-revalidate"
 
-func publishOld(w http.ResponseWriter, r *http.Request) {
-	publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-}
+func publishOld(w http.ResponseWriter, r *http.Request) { serving("old", tenMinutes)(w, r) }
 
 func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 	var list []map[string]string
@@ -242,7 +235,7 @@ type scenario struct {
 	}
 }
 
-func serving(name string) http.HandlerFunc {
+func serving(name, cacheControl string) http.HandlerFunc {
 	if server, ok := map[string]http.HandlerFunc{"hang": hang, "down": down}[name]; ok {
 		return server
 	}
@@ -253,13 +246,9 @@ func serving(name string) http.HandlerFunc {
 			some[id] = newKey()
 		}
 	}
-	return publish(some)
-}
-
-func fresh(cacheControl string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", cacheControl)
-		_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
+		_, _ = w.Write(keySetJSON(some))
 	}
 }
 
@@ -278,10 +267,10 @@ func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 					}[step.Is]
 					require.True(t, known)
 					now.Advance(step.After)
-					if step.Server != "" {
-						keys.become(serving(step.Server))
-					} else if step.Fresh != nil {
-						keys.become(fresh(*step.Fresh))
+					if step.Fresh != nil {
+						keys.become(serving("old", *step.Fresh))
+					} else if step.Server != "" {
+						keys.become(serving(step.Server, tenMinutes))
 					}
 					began, ask := time.Now(), cmp.Or(step.Callers, callers)
 					answers := make(chan error, ask)
@@ -320,7 +309,7 @@ func TestACancelledCallerDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 			keys.become(func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case <-release:
-					publish(map[string]*rsa.PrivateKey{"new": newKey()})(w, r)
+					serving("new", tenMinutes)(w, r)
 				case <-r.Context().Done():
 				}
 			})

@@ -18,22 +18,30 @@ import (
 	"billhook/internal/platform/serve"
 )
 
+// person is who is identified by a request's headers, or why nobody is.
+type person struct {
+	header http.Header
+	who    string
+	want   error
+}
+
+func (p person) require(t *testing.T, identity *auth.Identity) {
+	t.Helper()
+	who, err := identity.Identify(t.Context(), p.header)
+	require.Equal(t, p.who, who)
+	require.ErrorIs(t, err, p.want)
+	if err != nil {
+		require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+	}
+}
+
 // auth_test.go tests how a token of Google's is read for people.
 func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
-	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
-	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
-	identity := newIdentity(t, tokens, proxy)
-	proxied := filetest.Must(auth.NewIdentity(auth.Config{
-		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
-		Now: (&clock{}).Now,
-	}))(t)
-	behind := func(audience, email string) http.Header {
-		return proxyHeader(signedAssertion(jwt.MapClaims{"aud": audience, "email": email}))
-	}
+	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
 	curvePEM := publicPEM(proxyKey())
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
-	person, proven := signed(personClaims(nil)), signedAssertion(nil)
+	ada, proven := signed(personClaims(nil)), signedAssertion(nil)
 	token := func(email string) http.Header {
 		return bearerHeader(signed(personClaims(jwt.MapClaims{"email": email})))
 	}
@@ -47,24 +55,10 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		return http.Header{assertion: {asserted}, "Authorization": {"Bearer " + bearer}}
 	}
 	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}
-	twice := http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}
+	twice := http.Header{"Authorization": {"Bearer " + ada, "Bearer " + ada}}
 	none := by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy")
-	type row struct {
-		header http.Header
-		who    string
-		want   error
-	}
-	accepts := func(t *testing.T, by *auth.Identity, test row) {
-		t.Helper()
-		who, err := by.Identify(t.Context(), test.header)
-		require.Equal(t, test.who, who)
-		require.ErrorIs(t, err, test.want)
-		if err != nil {
-			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
-		}
-	}
-	filetest.Each(t, map[string]row{
-		"an ID token":                {bearerHeader(person), operator, nil},
+	filetest.Each(t, map[string]person{
+		"an ID token":                {bearerHeader(ada), operator, nil},
 		"an address with capitals":   {token("ADA@Example.test"), operator, nil},
 		"one allowed with capitals":  {token(grace), grace, nil},
 		"an assertion":               {proxyHeader(proven), operator, nil},
@@ -77,8 +71,8 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		"two tokens":                  {twice, "", auth.ErrInvalid},
 		"two assertions":              {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
 		"an empty assertion":          {proxyHeader(""), "", auth.ErrInvalid},
-		"an empty one with a token":   {both("", person), "", auth.ErrInvalid},
-		"a bad one with a token":      {both("x.y.z", person), "", auth.ErrInvalid},
+		"an empty one with a token":   {both("", ada), "", auth.ErrInvalid},
+		"a bad one with a token":      {both("x.y.z", ada), "", auth.ErrInvalid},
 		"an assertion with a line end": {
 			proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid,
 		},
@@ -91,22 +85,37 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		"an assertion in RS256":     {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
 		"an assertion in ES384":     {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
 		"an ID token as an assertion": {
-			proxyHeader(person), "", auth.ErrInvalid,
+			proxyHeader(ada), "", auth.ErrInvalid,
 		},
 		"a short ES256 signature":     {short("AQ"), "", auth.ErrInvalid},
 		"an empty ES256 signature":    {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros": {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":      {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
-	}, func(t *testing.T, test row) { accepts(t, identity, test) })
-	// The proxy in front of a service on Cloud Run has its own list of people.
-	idToken := bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource})))
-	filetest.Each(t, map[string]row{
-		"anybody":                      {behind(resource, "Eve@example.test"), "eve@example.test", nil},
-		"a group":                      {behind(resource, "group:all"), "", serve.ErrNotAllowed},
-		"for another service":          {behind(resource+"2", operator), "", auth.ErrInvalid},
-		"an ID token beside the proxy": {idToken, "", serve.ErrNoToken},
-		"its unsigned header":          {unsigned, "", serve.ErrNoToken},
-	}, func(t *testing.T, test row) { accepts(t, proxied, test) })
+	}, func(t *testing.T, test person) { test.require(t, identity) })
+}
+
+// The proxy in front of a service on Cloud Run has its own list of people.
+func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
+	t.Parallel()
+	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
+	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
+	identity := filetest.Must(auth.NewIdentity(auth.Config{
+		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
+		Now: (&clock{}).Now,
+	}))(t)
+	proven := func(audience, email string) http.Header {
+		return proxyHeader(signedAssertion(jwt.MapClaims{"aud": audience, "email": email}))
+	}
+	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {operator}}
+	filetest.Each(t, map[string]person{
+		"anybody":                 {proven(resource, "Eve@example.test"), "eve@example.test", nil},
+		"a group":                 {proven(resource, "group:all"), "", serve.ErrNotAllowed},
+		"one for another service": {proven(resource+"2", operator), "", auth.ErrInvalid},
+		"an ID token": {
+			bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken,
+		},
+		"the unsigned header": {unsigned, "", serve.ErrNoToken},
+	}, func(t *testing.T, test person) { test.require(t, identity) })
 }
 
 func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {

@@ -242,9 +242,8 @@ func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err e
 }
 
 // Run serves on the listener until ctx ends, then drains, and returns nil if all requests in flight were
-// answered in time. On a second listener it serves GET /metrics until the service has drained, so that scrapes
-// take no connections of the service. It logs one line for each, with the message "listening" and the address,
-// once requests are accepted.
+// answered in time. On a second listener it serves GET /metrics until the service has drained, so that
+// scrapes take no connections of the service. It logs a line "listening" with the address of each.
 func (s *Server) Run(
 	ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener,
 ) error {

@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +37,7 @@ func (p person) require(t *testing.T, identity *auth.Identity) {
 // auth_test.go tests how a token of Google's is read for people.
 func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
-	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
+	identity := newIdentity(t, publishOld, publishPoints(point("proxy", nil)))
 	curvePEM := publicPEM(proxyKey())
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	ada, proven := signed(personClaims(nil)), signedAssertion(nil)
@@ -98,11 +97,9 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
 	t.Parallel()
 	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
-	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
-	identity := filetest.Must(auth.NewIdentity(auth.Config{
-		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
-		Now: (&clock{}).Now,
-	}))(t)
+	behind := config("", &clock{}, publishOld, publishPoints(point("proxy", nil)))
+	behind.Audience, behind.Allow = resource, nil
+	identity := filetest.Must(auth.NewIdentity(behind))(t)
 	proven := func(audience, email string) http.Header {
 		return proxyHeader(signedAssertion(jwt.MapClaims{"aud": audience, "email": email}))
 	}
@@ -121,12 +118,10 @@ func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
 func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
-	keys := serveKeys(t, publishOld)
-	accountsBy := func(keys *httptest.Server) *auth.Accounts {
-		config := auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}
-		return filetest.Must(auth.NewAccounts(config))(t)
+	accountsBy := func(keys http.HandlerFunc) *auth.Accounts {
+		return filetest.Must(auth.NewAccounts(config("", &clock{}, keys, nil)))(t)
 	}
-	accounts := accountsBy(keys)
+	accounts := accountsBy(publishOld)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
@@ -147,7 +142,7 @@ func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
-	_, _, err := accountsBy(serveKeys(t, down)).Account(t.Context(), queue, token(nil))
+	_, _, err := accountsBy(down).Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
 	require.Error(t, err)
@@ -165,15 +160,4 @@ func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
 
 func signedAssertion(with jwt.MapClaims) string {
 	return sign(jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
-}
-
-// newIdentity also lets in the push account, so that one table tries both readers of tokens.
-func newIdentity(tb testing.TB, tokens, proxy *httptest.Server) *auth.Identity {
-	tb.Helper()
-	identity, err := auth.NewIdentity(auth.Config{
-		Audience: audience, Allow: []string{operator, "Grace.Hopper@Example.test", account},
-		KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
-	})
-	require.NoError(tb, err)
-	return identity
 }

@@ -160,7 +160,7 @@ func replaceClaims(token, claims string) string {
 	return parts[0] + "." + encoded([]byte(claims)) + "." + parts[2]
 }
 
-// servers has the answers of the servers of keys, without a network, so that synctest knows when a fetch ends.
+// servers answers for the servers of keys, without a network, so that synctest knows when a fetch ends.
 type servers struct{ tokens, proxy http.HandlerFunc }
 
 func (s servers) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -23,11 +23,21 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
+// keepDeadLetters requires that subscriptions keep dead letters for a time, and messages for the catalog's.
+func (p *project) keepDeadLetters(want time.Duration) {
+	p.t.Helper()
+	require.Equal(p.t, 24*time.Hour, p.read(ordersPush).MessageRetentionDuration.AsDuration())
+	for _, id := range []string{"orders-test-dlq-hold", "orders-test-dlq-push"} {
+		require.Equal(p.t, want, p.read(id).MessageRetentionDuration.AsDuration(), id)
+	}
+}
+
 // The messages of a disabled queue stay, and are delivered when it is enabled again.
 func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	t.Parallel()
 	p := emulated(t)
 	const updated = "updated subscription " + ordersPush
+	p.keepDeadLetters(7 * 24 * time.Hour) // the emulator's limit
 	before := p.read(ordersPush)
 	_, err := p.admin.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pb.UpdateSubscriptionRequest{
 		Subscription: &pb.Subscription{
@@ -86,6 +96,7 @@ func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "far above the worker's five")
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "Pub/Sub's maximum")
 	require.Nil(t, p.read("orders-test-dlq-hold").ExpirationPolicy.GetTtl(), "it never expires")
+	p.keepDeadLetters(14 * 24 * time.Hour)
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
@@ -96,26 +107,6 @@ func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	p.set(ordersPush, cloudtest.Document{"enableMessageOrdering": false})
 	_, err := pubsub.Provision(t.Context(), p.catalog, p.target, p.options...)
 	require.ErrorContains(t, err, "cannot be changed")
-}
-
-// Pub/Sub keeps a message for at most 31 days, as in the catalog, and Google's emulator for 7.
-func TestRetentionIsTheCatalogsWithinTheEmulatorsLimit(t *testing.T) {
-	t.Parallel()
-	const day = 24 * time.Hour
-	retentions := map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}}
-	for emulator, want := range retentions {
-		p := empty(t)
-		p.catalog, p.target.Emulator = catalogtest.Shipped(), emulator
-		p.provision()
-		require.NotEmpty(t, p.subscriptions())
-		for _, id := range p.subscriptions() {
-			keeps := want[0]
-			if strings.Contains(id, "-dlq-") {
-				keeps = want[1]
-			}
-			require.Equal(t, keeps, p.read(id).MessageRetentionDuration.AsDuration(), id)
-		}
-	}
 }
 
 func TestProvisionLabelsSubscriptionsWithTheCatalogAndKeepsOtherLabels(t *testing.T) {

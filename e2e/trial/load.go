@@ -108,7 +108,8 @@ func stand(r *run, described string) {
 	if s.Shape != "" {
 		server := serve.Server{Name: "webhook", Log: log, Drain: time.Second, ReadTimeout: time.Minute}
 		server.Longest, server.Handler = time.Minute, webhooktest.Baseline(e2e.Secret, s.Shape == decodeAlone)
-		r.must(server.Run(r.ctx, filetest.Must(serve.Listen(r.ctx, "127.0.0.1", "0"))(r)))
+		on, metrics := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(r.ctx))(r)
+		r.must(server.Run(r.ctx, on, http.NotFoundHandler(), metrics))
 		return
 	}
 	from := time.Now().Add(s.After)

@@ -36,7 +36,7 @@ func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // this address is never called
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(c.translate)),
+		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(c.translate)),
 	}
 }
 

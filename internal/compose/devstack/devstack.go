@@ -337,7 +337,7 @@ func (s *Stack) run(
 		return "", err
 	}
 	server.Handler, server.Longest, server.Draining = h, h.Longest(), h.Drain
-	s.services.Go(func() error { return server.RunWithMetrics(life, on, m.Handler(), metricsListener) })
+	s.services.Go(func() error { return server.Run(life, on, m.Handler(), metricsListener) })
 	return urlOf(metricsListener), nil
 }
 

@@ -104,7 +104,7 @@ func (c Config) Serve(
 	if err != nil {
 		return err
 	}
-	return s.RunWithMetrics(ctx, listener, m.Handler(), beside)
+	return s.Run(ctx, listener, m.Handler(), beside)
 }
 
 // Run runs a service until ctx ends.

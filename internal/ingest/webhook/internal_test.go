@@ -13,6 +13,7 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/serve/servetest"
 )
 
 // Nothing that is read from a provider's body may be free text.
@@ -46,7 +47,7 @@ func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 	}
 	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n",
 		"<!-- end of refusals -->"
-	filetest.Part(t, refusals.String(), begin, end, "../../../docs/reference/answers.md")
+	filetest.Part(t, servetest.Table(refusals), begin, end, "../../../docs/reference/answers.md")
 }
 
 func TestLargeBufferIsNotKeptForTheNextRequest(t *testing.T) {

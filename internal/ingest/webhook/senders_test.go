@@ -193,7 +193,7 @@ func TestBadSendersOnARealConnectionAreAnswered(t *testing.T) {
 		},
 	}, func(t *testing.T, test row) {
 		d := open(t, nil)
-		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
+		listener, beside := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		patience := time.Minute
@@ -204,7 +204,7 @@ func TestBadSendersOnARealConnectionAreAnswered(t *testing.T) {
 			Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience,
 			Longest: time.Minute,
 		}
-		go func() { ended <- server.Run(ctx, listener) }()
+		go func() { ended <- server.Run(ctx, listener, http.NotFoundHandler(), beside) }()
 		defer func() {
 			stop()
 			require.NoError(t, <-ended)

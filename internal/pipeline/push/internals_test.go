@@ -20,6 +20,7 @@ import (
 
 	"billhook/internal/filetest"
 	"billhook/internal/pii"
+	"billhook/internal/platform/serve/servetest"
 	"billhook/internal/retry"
 )
 
@@ -67,8 +68,8 @@ func TestThePageOfAnswersHasEachAnswerToAPush(t *testing.T) {
 	}
 	const begin, end = "<!-- statuses: go test ./internal/pipeline/push -update -->\n",
 		"<!-- end of statuses -->"
-	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end,
-		"../../../docs/reference/answers.md")
+	text += "\nA push that is not admitted has no outcome:\n\n" + servetest.Table(refusals)
+	filetest.Part(t, text, begin, end, "../../../docs/reference/answers.md")
 }
 
 // notPushes are bodies that are no push requests.

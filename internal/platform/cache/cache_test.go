@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/cache"
 )
 
@@ -125,13 +126,10 @@ type bench struct {
 	loads   int
 }
 
-func withBench(t *testing.T, script func(b *bench)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, now: noon, answers: make(chan int)}
-		b.Cache = cache.New[int](1, func() time.Time { return b.now })
-		script(b)
-	})
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, now: noon, answers: make(chan int)}
+	b.Cache = cache.New[int](1, func() time.Time { return b.now })
+	return b
 }
 
 func (b *bench) get(ctx context.Context) <-chan string {
@@ -157,46 +155,43 @@ func (b *bench) answer(value, loads int) {
 	synctest.Wait()
 }
 
-func TestConcurrentCallersShareALoadThatNoneOfThemEnds(t *testing.T) {
+func TestConcurrentCallersShareALoad(t *testing.T) {
 	t.Parallel()
-	withBench(t, func(b *bench) {
-		leaving, leave := context.WithCancel(b.t.Context())
-		first, second, third := b.get(leaving), b.get(b.t.Context()), b.get(b.t.Context())
-		leave()
-		require.Equal(t, "0 context canceled", <-first)
-		b.answer(7, 1)
-		require.Equal(t, []string{"7 <nil>", "7 <nil>"}, []string{<-second, <-third})
-	})
-}
-
-func TestACallerRetriesASharedLoadThatFailed(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[int]string{0: "0 not loaded", 5: "5 <nil>"} {
-		withBench(t, func(b *bench) {
-			first, second := b.get(b.t.Context()), b.get(b.t.Context())
+	retried := func(value int, want string) func(*testing.T, *bench) {
+		return func(t *testing.T, b *bench) {
+			first, second := b.get(t.Context()), b.get(t.Context())
 			b.answer(0, 1)
 			require.Equal(t, "0 not loaded", <-first)
 			b.answer(value, 2)
 			require.Equal(t, want, <-second)
-		})
+		}
 	}
-}
-
-func TestAChangeDuringALoadIsNotOverwritten(t *testing.T) {
-	t.Parallel()
-	for _, change := range []func(*bench){
-		func(b *bench) { b.Forget("a") },
-		func(b *bench) { b.Put("a", 9, time.Nanosecond) },
-	} {
-		withBench(t, func(b *bench) {
-			first := b.get(b.t.Context())
+	changed := func(change func(*bench)) func(*testing.T, *bench) {
+		return func(t *testing.T, b *bench) {
+			first := b.get(t.Context())
 			change(b)
 			b.answer(7, 1)
 			require.Equal(t, "7 <nil>", <-first, "a call before the change gets the old value")
 			b.now = b.now.Add(time.Nanosecond)
-			second := b.get(b.t.Context())
+			second := b.get(t.Context())
 			b.answer(8, 2)
 			require.Equal(t, "8 <nil>", <-second)
-		})
+		}
 	}
+	filetest.Each(t, map[string]func(*testing.T, *bench){
+		"that none of them ends": func(t *testing.T, b *bench) {
+			leaving, leave := context.WithCancel(t.Context())
+			first, second, third := b.get(leaving), b.get(t.Context()), b.get(t.Context())
+			leave()
+			require.Equal(t, "0 context canceled", <-first)
+			b.answer(7, 1)
+			require.Equal(t, []string{"7 <nil>", "7 <nil>"}, []string{<-second, <-third})
+		},
+		"and retry one that failed":                    retried(5, "5 <nil>"),
+		"and retry one that failed, once":              retried(0, "0 not loaded"),
+		"that does not overwrite that it is forgotten": changed(func(b *bench) { b.Forget("a") }),
+		"that does not overwrite a newer value":        changed(func(b *bench) { b.Put("a", 9, time.Nanosecond) }),
+	}, func(t *testing.T, script func(*testing.T, *bench)) {
+		synctest.Test(t, func(t *testing.T) { script(t, newBench(t)) })
+	})
 }

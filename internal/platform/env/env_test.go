@@ -19,8 +19,13 @@ type config struct {
 	Other  env.Port   `env:"OTHER" about:"where it listens too"`
 	Level  slog.Level `env:"LEVEL" about:"which lines it logs"`
 	Limit  int        `env:"LIMIT" envDefault:"1" about:"how many it takes"`
+	Unset  env.Secret `env:"UNSET" about:"no secret"`
+	Base   string     `env:"BASE" about:"the address"`
+	Queues []string   `env:"QUEUES" about:"the queues"`
 	Secret env.Secret `env:"SECRET,required" about:"what it signs with"`
 	Inner  string
+
+	Pools map[string]string `env:"POOLS" about:"the pools"`
 }
 
 func (c config) Check() error {
@@ -76,7 +81,6 @@ func TestTheHelpListsEveryVariableAndOtherArgumentsAreRefused(t *testing.T) {
   OTHER              where it listens too
 .*
   SECRET \(required\)  what it signs with
-
 .*
   TARGET_URL \(required\)  where the target is
 $`, out.String())
@@ -117,22 +121,10 @@ func TestEveryFormatOfASecretIsRedacted(t *testing.T) {
 	}
 }
 
-type shown struct {
-	Port     env.Port          `env:"PORT" about:"the port"`
-	Level    slog.Level        `env:"LEVEL" about:"the level"`
-	Seconds  int               `env:"SECONDS" about:"the time"`
-	Queues   []string          `env:"QUEUES" about:"the queues"`
-	Pools    map[string]string `env:"POOLS" about:"the pools"`
-	Base     string            `env:"BASE" about:"the address"`
-	Token    env.Secret        `env:"TOKEN" about:"the token"`
-	Unset    env.Secret        `env:"UNSET" about:"no token"`
-	Computed string
-}
-
 func TestTheSettingsShowEveryVariableAndNoSecret(t *testing.T) {
 	t.Parallel()
-	config := shown{
-		Port: "8081", Level: slog.LevelWarn, Queues: []string{"a", "b"}, Token: "hush-hush-hush", Computed: "x",
+	running := config{
+		Other: "8081", Level: slog.LevelWarn, Queues: []string{"a", "b"}, Secret: "hush-hush-hush", Inner: "x",
 		Pools: map[string]string{"b": "https://b.example", "a": "https://ada:hush@a.example"},
 		Base:  "redis://ada:hush@redis.example:6379/1?password=hush",
 	}
@@ -144,7 +136,7 @@ func TestTheSettingsShowEveryVariableAndNoSecret(t *testing.T) {
 	environment := map[string]string{
 		"SEARCH_URL": "https://search.example/v1?key=hush", "SEARCH_SECRET": "hush-hush-hush",
 	}
-	settings := env.Settings(config, named, func(name string) string { return environment[name] })
+	settings := env.Settings(running, named, func(name string) string { return environment[name] })
 	values := map[string]string{}
 	for _, s := range settings {
 		require.NotEmpty(t, s.About)
@@ -153,12 +145,12 @@ func TestTheSettingsShowEveryVariableAndNoSecret(t *testing.T) {
 	}
 	require.Equal(t, "PORT", settings[0].Name)
 	require.Equal(t, map[string]string{
-		"PORT": "8081", "LEVEL": "WARN", "SECONDS": "0", "QUEUES": "a,b",
+		"PORT": "0", "OTHER": "8081", "LEVEL": "WARN", "LIMIT": "0", "QUEUES": "a,b",
 		"POOLS": "a=https://[redacted]@a.example,b=https://b.example",
-		"BASE":  "redis://[redacted]@redis.example:6379/1?[redacted]", "TOKEN": "[redacted]", "UNSET": "",
+		"BASE":  "redis://[redacted]@redis.example:6379/1?[redacted]", "SECRET": "[redacted]", "UNSET": "",
 		"SEARCH_URL": "https://search.example/v1?[redacted]", "SEARCH_SECRET": "[redacted]", "OTHER_SECRET": "",
 	}, values)
 
-	settings = env.Settings(shown{Base: "https://ada:hu%zzsh@a.example"}, nil, nil)
+	settings = env.Settings(config{Base: "https://ada:hu%zzsh@a.example"}, nil, nil)
 	require.Equal(t, "[redacted]", settings[5].Value, "an address that cannot be read is not shown")
 }

@@ -1,12 +1,9 @@
 package serve
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -84,33 +81,6 @@ func (all *Refusals) Add(status int, code, detail string, after int) *Problem {
 	refused := Refuse(status, code, detail).After(after)
 	*all = append(*all, refused)
 	return refused
-}
-
-// String returns the table in Markdown: a row for each status and Retry-After, with its codes.
-func (all *Refusals) String() string {
-	var rows []string
-	last := &Problem{}
-	for _, p := range slices.SortedFunc(slices.Values(*all), func(a, b *Problem) int {
-		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.RetryAfter, b.RetryAfter),
-			cmp.Compare(a.Code, b.Code))
-	}) {
-		said := fmt.Sprintf("`%s`: %s", p.Code, p.Detail)
-		switch end := len(rows) - 1; {
-		case p.Status != last.Status || p.RetryAfter != last.RetryAfter:
-			after := ""
-			if p.RetryAfter > 0 {
-				after = strconv.Itoa(p.RetryAfter) + " s"
-			}
-			rows = append(rows, fmt.Sprintf("| %d | %s | %s", p.Status, after, said))
-		case p.Detail == last.Detail:
-			rows[end] = strings.TrimSuffix(rows[end], ": "+p.Detail) + ", " + said
-		default:
-			rows[end] += "<br>" + said
-		}
-		last = p
-	}
-	return "| answer | `Retry-After` | code, and what it says |\n| ---: | ---: | --- |\n" +
-		strings.Join(rows, " |\n") + " |\n"
 }
 
 // ErrorMapping maps errors to answers: the first entry of Known that matches, else Last.

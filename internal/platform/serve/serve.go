@@ -54,26 +54,6 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and
-// the address once requests are accepted. It returns nil if all requests in flight were answered in time.
-func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	if err := s.check(); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	return s.run(ctx, listener, func() {})
-}
-
-// check refuses a server without timeouts, which slow clients could occupy for ever.
-func (s *Server) check() error {
-	switch {
-	case s.ReadTimeout <= 0:
-		return fmt.Errorf("%s: no read timeout", s.Name)
-	case s.Longest <= 0:
-		return fmt.Errorf("%s: no write timeout", s.Name)
-	}
-	return nil
-}
-
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
 	var early sync.RWMutex // requests that began before the drain hold a read lock
 	server := s.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -261,13 +241,14 @@ func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err e
 	return service, metrics, nil
 }
 
-// RunWithMetrics is like Run, and also serves GET /metrics on a second listener until the service has
-// drained, so that scrapes take no connections of the service.
-func (s *Server) RunWithMetrics(
+// Run serves on the listener until ctx ends, then drains, and returns nil if all requests in flight were
+// answered in time. On a second listener it serves GET /metrics until the service has drained, so that
+// scrapes take no connections of the service. It logs a line "listening" with the address of each.
+func (s *Server) Run(
 	ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener,
 ) error {
-	if err := s.check(); err != nil {
-		return errors.Join(err, listener.Close(), on.Close())
+	if s.ReadTimeout <= 0 || s.Longest <= 0 { // slow clients could occupy it for ever
+		return errors.Join(fmt.Errorf("%s: no timeouts", s.Name), listener.Close(), on.Close())
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

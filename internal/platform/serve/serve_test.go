@@ -43,7 +43,7 @@ func running(
 	listener, on := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
-	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
+	go func() { result <- server.Run(ctx, listener, metrics, on) }()
 	lines := bufio.NewScanner(reader)
 	for _, want := range []line{
 		{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"},
@@ -178,17 +178,17 @@ func TestTheWriteTimeoutAllowsForTheLongestRequestAndItsHandling(t *testing.T) {
 
 func TestAServiceWithoutMetricsOrTimeoutsDoesNotStart(t *testing.T) {
 	t.Parallel()
-	for says, server := range map[string]*serve.Server{
-		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
-		"test: no read timeout":  {Longest: time.Minute},
-		"test: no write timeout": {ReadTimeout: time.Minute},
+	for server, says := range map[*serve.Server]string{
+		{ReadTimeout: time.Minute, Longest: time.Minute}: "test-metrics: serve",
+		{Longest: time.Minute}:                           "test: no timeouts",
+		{ReadTimeout: time.Minute}:                       "test: no timeouts",
 	} {
 		listener, beside := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 		if server.ReadTimeout > 0 && server.Longest > 0 {
 			require.NoError(t, beside.Close())
 		}
 		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
-		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), says)
+		require.ErrorContains(t, server.Run(t.Context(), listener, http.NotFoundHandler(), beside), says)
 		require.ErrorIs(t, beside.Close(), net.ErrClosed)
 	}
 }
@@ -318,6 +318,14 @@ func TestAnErrorIsAnsweredAsItsMappingSays(t *testing.T) {
 	} {
 		require.Equal(t, test.want, mapping.Problem(test.err), name)
 	}
+	for want, failure := range map[string]error{`{"n":1}`: nil, `"code":"gone"`: errGone} {
+		w := httptest.NewRecorder()
+		does := func(*http.Request) (map[string]int, error) { return map[string]int{"n": 1}, failure }
+		refuse := func(w http.ResponseWriter, _ *http.Request, err error) { mapping.Problem(err).Write(w) }
+		serve.Answer(http.StatusCreated, does, refuse)(w, nil)
+		require.Equal(t, failure == nil, w.Code == http.StatusCreated)
+		require.Contains(t, w.Body.String(), want)
+	}
 }
 
 func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
@@ -338,21 +346,4 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	mapping.Known[0].As.Write(w)
 	require.NotContains(t, w.Header(), "Retry-After")
 	require.NotContains(t, w.Header(), "Www-Authenticate")
-}
-
-func TestAnswerServesTheValueOrTheMappedError(t *testing.T) {
-	t.Parallel()
-	for _, failure := range []error{nil, errGone} {
-		w := httptest.NewRecorder()
-		serve.Answer(http.StatusCreated, func(*http.Request) (map[string]int, error) {
-			return map[string]int{"n": 1}, failure
-		},
-			func(w http.ResponseWriter, _ *http.Request, err error) { mapping.Problem(err).Write(w) })(w, nil)
-		if failure == nil {
-			require.Equal(t, http.StatusCreated, w.Code)
-			require.JSONEq(t, `{"n":1}`, w.Body.String())
-			continue
-		}
-		require.Equal(t, http.StatusNotFound, w.Code)
-	}
 }

@@ -28,11 +28,8 @@ const maxVersion = 50
 
 // BuildOf returns the Build of the running program.
 func BuildOf() Build {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
-	}
-	return buildOf(info)
+	info, _ := debug.ReadBuildInfo() // nil if it was built without modules
+	return buildOf(cmp.Or(info, &debug.BuildInfo{}))
 }
 
 func buildOf(info *debug.BuildInfo) Build {

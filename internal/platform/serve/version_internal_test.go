@@ -9,42 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestABuildHasItsCommitAndAMarkOfChangedFiles(t *testing.T) {
+func TestABuildHasItsCommitAndAMarkOfChangedFilesAndAReleaseIsOnePrintableWord(t *testing.T) {
 	t.Parallel()
-	const commit = "0123456789abcdef0123456789abcdef01234567"
+	const commit, long = "0123456789abcdef0123456789abcdef01234567", "v0.0.0-20261122150000-0123456789ab+dirty"
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: commit}
 	for name, test := range map[string]struct {
-		settings []debug.BuildSetting
-		version  string
-		want     Build
+		settings                  []debug.BuildSetting
+		version, commit, released string
 	}{
-		"a release": {
-			[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}},
-			"v1.4.0",
-			Build{Version: "v1.4.0", Commit: "0123456789ab"},
-		},
+		"a release": {[]debug.BuildSetting{revision}, "v1.4.0", "0123456789ab", "v1.4.0"},
 		"a change": {
-			[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: "true"}},
-			"(devel)",
-			Build{Version: "(devel)", Commit: "0123456789ab+"},
+			[]debug.BuildSetting{revision, {Key: "vcs.modified", Value: "true"}}, "(devel)", "0123456789ab+", "devel",
 		},
-		"without the repository": {nil, "", Build{Version: "(devel)", Commit: "unknown"}},
+		"without the repository": {nil, long, "unknown", strings.ReplaceAll(long, "+", ".")},
+		"with a long version":    {nil, strings.Repeat("v", 80), "unknown", strings.Repeat("v", maxVersion)},
 	} {
-		test.want.Go = runtime.Version()
-		require.Equal(t, test.want,
-			buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}), name)
-	}
-}
-
-func TestAReleaseIsOnePrintableWord(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]string{
-		"v1.4.0":  "v1.4.0",
-		"(devel)": "devel",
-		"v0.0.0-20261122150000-0123456789ab+dirty": "v0.0.0-20261122150000-0123456789ab.dirty",
-		strings.Repeat("v", 80):                    strings.Repeat("v", maxVersion),
-	} {
-		release := Build{Version: version}.Release("1a2b3c4d")
+		build := buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings})
+		require.Equal(t, Build{Version: test.version, Commit: test.commit, Go: runtime.Version()}, build, name)
+		release := build.Release("1a2b3c4d")
 		require.Regexp(t, `^[A-Za-z0-9.:-]{1,64}$`, release)
-		require.Equal(t, want+":1a2b3c4d", release)
+		require.Equal(t, test.released+":1a2b3c4d", release)
 	}
+	require.Equal(t, "(devel)", buildOf(&debug.BuildInfo{}).Version)
 }

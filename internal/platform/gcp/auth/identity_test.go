@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +17,30 @@ import (
 	"billhook/internal/platform/serve"
 )
 
+// person is who is identified by a request's headers, or why nobody is.
+type person struct {
+	header http.Header
+	who    string
+	want   error
+}
+
+func (p person) require(t *testing.T, identity *auth.Identity) {
+	t.Helper()
+	who, err := identity.Identify(t.Context(), p.header)
+	require.Equal(t, p.who, who)
+	require.ErrorIs(t, err, p.want)
+	if err != nil {
+		require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+	}
+}
+
 // auth_test.go tests how a token of Google's is read for people.
 func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
-	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
+	identity := newIdentity(t, publishOld, publishPoints(point("proxy", nil)))
 	curvePEM := publicPEM(proxyKey())
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
-	person, proven := signed(personClaims(nil)), signedAssertion(nil)
+	ada, proven := signed(personClaims(nil)), signedAssertion(nil)
 	token := func(email string) http.Header {
 		return bearerHeader(signed(personClaims(jwt.MapClaims{"email": email})))
 	}
@@ -38,15 +54,10 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		return http.Header{assertion: {asserted}, "Authorization": {"Bearer " + bearer}}
 	}
 	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}
-	twice := http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}
+	twice := http.Header{"Authorization": {"Bearer " + ada, "Bearer " + ada}}
 	none := by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy")
-	type row struct {
-		header http.Header
-		who    string
-		want   error
-	}
-	filetest.Each(t, map[string]row{
-		"an ID token":                {bearerHeader(person), operator, nil},
+	filetest.Each(t, map[string]person{
+		"an ID token":                {bearerHeader(ada), operator, nil},
 		"an address with capitals":   {token("ADA@Example.test"), operator, nil},
 		"one allowed with capitals":  {token(grace), grace, nil},
 		"an assertion":               {proxyHeader(proven), operator, nil},
@@ -59,8 +70,8 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		"two tokens":                  {twice, "", auth.ErrInvalid},
 		"two assertions":              {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
 		"an empty assertion":          {proxyHeader(""), "", auth.ErrInvalid},
-		"an empty one with a token":   {both("", person), "", auth.ErrInvalid},
-		"a bad one with a token":      {both("x.y.z", person), "", auth.ErrInvalid},
+		"an empty one with a token":   {both("", ada), "", auth.ErrInvalid},
+		"a bad one with a token":      {both("x.y.z", ada), "", auth.ErrInvalid},
 		"an assertion with a line end": {
 			proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid,
 		},
@@ -73,66 +84,44 @@ func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 		"an assertion in RS256":     {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
 		"an assertion in ES384":     {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
 		"an ID token as an assertion": {
-			proxyHeader(person), "", auth.ErrInvalid,
+			proxyHeader(ada), "", auth.ErrInvalid,
 		},
 		"a short ES256 signature":     {short("AQ"), "", auth.ErrInvalid},
 		"an empty ES256 signature":    {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros": {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":      {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
-	}, func(t *testing.T, test row) {
-		who, err := identity.Identify(t.Context(), test.header)
-		require.Equal(t, test.who, who)
-		require.ErrorIs(t, err, test.want)
-		if err != nil {
-			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
-		}
-	})
+	}, func(t *testing.T, test person) { test.require(t, identity) })
 }
 
 // The proxy in front of a service on Cloud Run has its own list of people.
 func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
 	t.Parallel()
 	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
-	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
-	identity := filetest.Must(auth.NewIdentity(auth.Config{
-		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
-		Now: (&clock{}).Now,
-	}))(t)
-	proven := func(claims jwt.MapClaims) http.Header {
-		return proxyHeader(signedAssertion(changed(jwt.MapClaims{"aud": resource}, claims)))
+	behind := config("", &clock{}, publishOld, publishPoints(point("proxy", nil)))
+	behind.Audience, behind.Allow = resource, nil
+	identity := filetest.Must(auth.NewIdentity(behind))(t)
+	proven := func(audience, email string) http.Header {
+		return proxyHeader(signedAssertion(jwt.MapClaims{"aud": audience, "email": email}))
 	}
-	identified := func(header http.Header, who string, want error) {
-		t.Helper()
-		got, err := identity.Identify(t.Context(), header)
-		require.Equal(t, who, got)
-		require.ErrorIs(t, err, want)
-	}
-	identified(proven(jwt.MapClaims{"email": "Eve@example.test"}), "eve@example.test", nil)
-	identified(proven(jwt.MapClaims{"email": "group:all"}), "", serve.ErrNotAllowed)
-	identified(proven(jwt.MapClaims{"aud": resource + "2"}), "", auth.ErrInvalid)
-	identified(bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken)
-	identified(http.Header{"X-Goog-Authenticated-User-Email": {operator}}, "", serve.ErrNoToken)
-}
-
-func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {
-	t.Parallel()
-	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, down))
-	_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
-	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
-	require.ErrorContains(t, err, "status_502")
-	_, err = identity.Identify(t.Context(), bearerHeader(signed(personClaims(nil))))
-	require.NoError(t, err, "ID tokens do not need the proxy's keys")
+	unsigned := http.Header{"X-Goog-Authenticated-User-Email": {operator}}
+	filetest.Each(t, map[string]person{
+		"anybody":                 {proven(resource, "Eve@example.test"), "eve@example.test", nil},
+		"a group":                 {proven(resource, "group:all"), "", serve.ErrNotAllowed},
+		"one for another service": {proven(resource+"2", operator), "", auth.ErrInvalid},
+		"an ID token": {
+			bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken,
+		},
+		"the unsigned header": {unsigned, "", serve.ErrNoToken},
+	}, func(t *testing.T, test person) { test.require(t, identity) })
 }
 
 func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
-	keys := serveKeys(t, publishOld)
-	accountsBy := func(keys *httptest.Server) *auth.Accounts {
-		config := auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}
-		return filetest.Must(auth.NewAccounts(config))(t)
+	accountsBy := func(keys http.HandlerFunc) *auth.Accounts {
+		return filetest.Must(auth.NewAccounts(config("", &clock{}, keys, nil)))(t)
 	}
-	accounts := accountsBy(keys)
+	accounts := accountsBy(publishOld)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
@@ -153,7 +142,7 @@ func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
-	_, _, err := accountsBy(serveKeys(t, down)).Account(t.Context(), queue, token(nil))
+	_, _, err := accountsBy(down).Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
 	require.Error(t, err)
@@ -171,15 +160,4 @@ func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
 
 func signedAssertion(with jwt.MapClaims) string {
 	return sign(jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
-}
-
-// newIdentity also lets in the push account, so that one table tries both readers of tokens.
-func newIdentity(tb testing.TB, tokens, proxy *httptest.Server) *auth.Identity {
-	tb.Helper()
-	identity, err := auth.NewIdentity(auth.Config{
-		Audience: audience, Allow: []string{operator, "Grace.Hopper@Example.test", account},
-		KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
-	})
-	require.NoError(tb, err)
-	return identity
 }

@@ -76,25 +76,11 @@ type clock struct{ offset atomic.Int64 }
 func (c *clock) Now() time.Time          { return start.Add(time.Duration(c.offset.Load())) }
 func (c *clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-func serveKeys(tb testing.TB, answer http.HandlerFunc) *httptest.Server {
-	tb.Helper()
-	server := httptest.NewServer(answer)
-	tb.Cleanup(server.Close)
-	return server
-}
-
 func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 
-func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "public, max-age=600, must-revalidate")
-		_, _ = w.Write(keySetJSON(keys))
-	}
-}
+const tenMinutes = "public, max-age=600, must-revalidate"
 
-func publishOld(w http.ResponseWriter, r *http.Request) {
-	publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-}
+func publishOld(w http.ResponseWriter, r *http.Request) { serving("old", tenMinutes)(w, r) }
 
 func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 	var list []map[string]string
@@ -174,20 +160,45 @@ func replaceClaims(token, claims string) string {
 	return parts[0] + "." + encoded([]byte(claims)) + "." + parts[2]
 }
 
-func newVerifier(tb testing.TB, mode string, keys *httptest.Server) *auth.Verifier {
+// servers answers for the servers of keys, without a network, so that synctest knows when a fetch ends.
+type servers struct{ tokens, proxy http.HandlerFunc }
+
+func (s servers) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if r.URL.Host == "proxy.example.test" {
+		s.proxy(w, r)
+	} else {
+		s.tokens(w, r)
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+// config also lets in the push account as a person, so that one table tries both readers of tokens.
+func config(mode string, now *clock, tokens, proxy http.HandlerFunc) auth.Config {
+	return auth.Config{
+		Mode: mode, Audience: audience, ServiceAccount: account,
+		Allow:   []string{operator, "Grace.Hopper@Example.test", account},
+		KeysURL: "https://keys.example.test/", ProxyKeysURL: "https://proxy.example.test/",
+		Client: &http.Client{Transport: servers{tokens, proxy}}, Now: now.Now,
+	}
+}
+
+func newVerifier(tb testing.TB, mode string, keys http.HandlerFunc) *auth.Verifier {
 	tb.Helper()
-	verifier, err := auth.New(auth.Config{
-		Mode: mode, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(),
-		Now: (&clock{}).Now,
-	})
-	require.NoError(tb, err)
-	return verifier
+	return filetest.Must(auth.New(config(mode, &clock{}, keys, nil)))(tb)
+}
+
+func newIdentity(tb testing.TB, tokens, proxy http.HandlerFunc) *auth.Identity {
+	tb.Helper()
+	return filetest.Must(auth.NewIdentity(config("", &clock{}, tokens, proxy)))(tb)
 }
 
 func bearerHeader(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 func proxyHeader(token string) http.Header  { return http.Header{assertion: {token}} }
 
-// fetcher is inside the test's bubble, so synctest.Wait returns after a fetch has ended.
 type fetcher struct {
 	fetches atomic.Int64
 	answer  atomic.Pointer[http.HandlerFunc]
@@ -195,27 +206,16 @@ type fetcher struct {
 
 func (f *fetcher) become(answer http.HandlerFunc) { f.answer.Store(&answer) }
 
-func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
-	f.fetches.Add(1)
-	answer := httptest.NewRecorder()
-	(*f.answer.Load())(answer, r)
-	if err := r.Context().Err(); err != nil {
-		return nil, err
-	}
-	return answer.Result(), nil
-}
-
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifier, *fetcher) {
 	tb.Helper()
 	keys := &fetcher{}
 	keys.become(answer)
-	verifier := filetest.Must(auth.New(auth.Config{
-		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: keys},
-		Now: now.Now,
-	}))(tb)
-	return verifier, keys
+	return filetest.Must(auth.New(config(auth.ModeOIDC, now, func(w http.ResponseWriter, r *http.Request) {
+		keys.fetches.Add(1)
+		(*keys.answer.Load())(w, r)
+	}, nil)))(tb), keys
 }
 
 // tokens returns headers of valid tokens that live for two days, by the id of their key. One is forged.
@@ -242,7 +242,7 @@ type scenario struct {
 	}
 }
 
-func serving(name string) http.HandlerFunc {
+func serving(name, cacheControl string) http.HandlerFunc {
 	if server, ok := map[string]http.HandlerFunc{"hang": hang, "down": down}[name]; ok {
 		return server
 	}
@@ -253,13 +253,9 @@ func serving(name string) http.HandlerFunc {
 			some[id] = newKey()
 		}
 	}
-	return publish(some)
-}
-
-func fresh(cacheControl string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", cacheControl)
-		_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
+		_, _ = w.Write(keySetJSON(some))
 	}
 }
 
@@ -278,10 +274,10 @@ func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 					}[step.Is]
 					require.True(t, known)
 					now.Advance(step.After)
-					if step.Server != "" {
-						keys.become(serving(step.Server))
-					} else if step.Fresh != nil {
-						keys.become(fresh(*step.Fresh))
+					if step.Fresh != nil {
+						keys.become(serving("old", *step.Fresh))
+					} else if step.Server != "" {
+						keys.become(serving(step.Server, tenMinutes))
 					}
 					began, ask := time.Now(), cmp.Or(step.Callers, callers)
 					answers := make(chan error, ask)
@@ -320,7 +316,7 @@ func TestACancelledCallerDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 			keys.become(func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case <-release:
-					publish(map[string]*rsa.PrivateKey{"new": newKey()})(w, r)
+					serving("new", tenMinutes)(w, r)
 				case <-r.Context().Done():
 				}
 			})
@@ -362,9 +358,9 @@ func TestAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) +
 			strings.Repeat(" ", 256<<10),
 	}, func(t *testing.T, body string) {
-		verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) {
+		verifier := newVerifier(t, auth.ModeOIDC, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, body)
-		}))
+		})
 		require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))),
 			serve.ErrKeysUnavailable)
 	})
@@ -383,7 +379,7 @@ func TestAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 		}),
 		"an RSA key": {"kty": "RSA", "kid": "proxy", "use": "sig", "n": encoded(oldKey().N.Bytes()), "e": "AQAB"},
 	}, func(t *testing.T, key map[string]string) {
-		identity := newIdentity(t, serveKeys(t, down), serveKeys(t, publishPoints(key)))
+		identity := newIdentity(t, down, publishPoints(key))
 		_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
 		require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 		require.ErrorContains(t, err, "no_usable_key")

@@ -214,25 +214,30 @@ func TestIncrementStaysAtTheLimit(t *testing.T) {
 	requireSum(t, s, math.MaxInt64)
 }
 
-func TestMissingDatabaseDoesNotLookEmpty(t *testing.T) {
+// A missing database, which is NotFound, does not look empty.
+func TestErrorHasOnlyFirestoresCode(t *testing.T) {
 	t.Parallel()
-	missing := status.Error(codes.NotFound, "The database (default) does not exist for project p")
-	s := open(t,
-		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-			func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
-				return missing
-			})),
-		option.WithGRPCDialOption(grpc.WithStreamInterceptor(
-			func(
-				context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption,
-			) (grpc.ClientStream, error) {
-				return nil, missing
-			})))
-	require.EqualError(t, filetest.ErrorOf(s.Get(t.Context(), record)), "firestore: get: NotFound")
-	_, err := s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
-	require.EqualError(t, err, "firestore: query: NotFound")
-	_, err = s.Commit(t.Context(), []store.Write{create})
-	require.EqualError(t, err, "firestore: commit: NotFound")
+	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied} {
+		refused := status.Error(code, "marta@example.com may not")
+		s := open(t,
+			option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+				func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+					return refused
+				})),
+			option.WithGRPCDialOption(grpc.WithStreamInterceptor(
+				func(
+					context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption,
+				) (grpc.ClientStream, error) {
+					return nil, refused
+				})))
+		for operation, err := range map[string]error{
+			"query":  filetest.ErrorOf(s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})),
+			"get":    filetest.ErrorOf(s.Get(t.Context(), record)),
+			"commit": filetest.ErrorOf(s.Commit(t.Context(), []store.Write{create})),
+		} {
+			require.EqualError(t, err, "firestore: "+operation+": "+code.String())
+		}
+	}
 }
 
 // No t.Parallel: it sets the environment.
@@ -241,14 +246,6 @@ func TestNewConnectsToTheEmulatorOfTheEnvironment(t *testing.T) {
 	s := filetest.Must(firestore.New(t.Context(), "p-"+uuid.NewString(), ""))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.ErrorIs(t, filetest.ErrorOf(s.Get(t.Context(), record)), store.ErrNotFound)
-}
-
-func TestErrorHoldsNothingOfADocument(t *testing.T) {
-	t.Parallel()
-	s := through(t,
-		func(func() error) error { return status.Error(codes.PermissionDenied, "marta@example.com may not") })
-	_, err := s.Commit(t.Context(), []store.Write{create})
-	require.EqualError(t, err, "firestore: commit: PermissionDenied")
 }
 
 // The models of what is stored hold on Firestore's emulator as on the embedded store. What a person waits for

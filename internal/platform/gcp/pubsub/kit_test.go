@@ -3,18 +3,16 @@ package pubsub_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	client "cloud.google.com/go/pubsub/v2"
 	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -22,11 +20,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"billhook/catalog"
-	"billhook/catalog/catalogtest"
+	"billhook/emulator/cloudtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
@@ -45,69 +41,74 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func queueOf(t *testing.T, c *catalog.Catalog, id string) catalog.Queue {
-	t.Helper()
-	q, ok := c.Queue(id)
-	require.True(t, ok, id)
-	return q
-}
-
-type emulated struct {
-	*client.Client
-	project string
+// project has the resources of a catalog.
+type project struct {
+	t       *testing.T
 	options []option.ClientOption
+	admin   *client.Client
+	catalog *catalog.Catalog
 	target  pubsub.Target
+	look    pubsub.Look
 }
 
-func provisioned(t *testing.T) emulated {
+func opening(t *testing.T, options []option.ClientOption, target pubsub.Target) project {
 	t.Helper()
-	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
-	// Nobody listens there, so pushed messages wait.
-	names := pubsub.Names{ProjectID: e.project}
-	e.target = pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
-	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
-	require.NoError(t, err)
-	e.Client = filetest.Must(client.NewClient(t.Context(), e.project, e.options...))(t)
-	t.Cleanup(func() { _ = e.Close() })
-	return e
+	admin := filetest.Must(client.NewClient(t.Context(), target.ProjectID, options...))(t)
+	t.Cleanup(func() { _ = admin.Close() })
+	return project{t: t, options: options, admin: admin, catalog: ordersCatalog(), target: target}
 }
 
-func (e emulated) topic(id string) string { return "projects/" + e.project + "/topics/" + id }
-func (e emulated) subscription(id string) string {
-	return "projects/" + e.project + "/subscriptions/" + id
-}
-
-func (e emulated) read(t *testing.T, id string) *pb.Subscription {
+// emulated is a project on Google's emulator. Nobody listens at its address, so pushed messages wait.
+func emulated(t *testing.T) *project {
 	t.Helper()
-	have, err := e.SubscriptionAdminClient.GetSubscription(t.Context(),
-		&pb.GetSubscriptionRequest{Subscription: e.subscription(id)})
-	require.NoError(t, err)
-	return have
+	p := opening(t, pubsub.EmulatorOptions(emulatortest.PubSub(t)), pubsub.Target{
+		Names: pubsub.Names{ProjectID: "p-" + uuid.NewString()}, PushBaseURL: "http://127.0.0.1:1", Emulator: true,
+	})
+	p.provision()
+	return &p
 }
 
-func (e emulated) pull(t *testing.T, id string, n int) (all []*pb.PubsubMessage) {
+func (p *project) topic(id string) string { return "projects/" + p.target.ProjectID + "/topics/" + id }
+
+func (p *project) subscription(id string) string {
+	return "projects/" + p.target.ProjectID + "/subscriptions/" + id
+}
+
+func (p *project) read(id string) *pb.Subscription {
+	p.t.Helper()
+	request := &pb.GetSubscriptionRequest{Subscription: p.subscription(id)}
+	return filetest.Must(p.admin.SubscriptionAdminClient.GetSubscription(p.t.Context(), request))(p.t)
+}
+
+func (p *project) provision() []string {
+	p.t.Helper()
+	changes := filetest.Must(pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...))(p.t)
+	return actionsOf(p.t, changes)
+}
+
+func (p *project) examine() ([]string, pubsub.Examination) {
+	p.t.Helper()
+	found := filetest.Must(pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...))(p.t)
+	return codesOf(p.t, found.Findings), found
+}
+
+func (p *project) openSwitch() *pubsub.Switch {
+	p.t.Helper()
+	s := filetest.Must(pubsub.NewSwitch(p.t.Context(), p.target, p.options...))(p.t)
+	p.t.Cleanup(func() { require.NoError(p.t, s.Close()) })
+	return s
+}
+
+// actionsOf are the actions on resources, without the unchanged ones.
+func actionsOf(t *testing.T, changes []pubsub.Change) (done []string) {
 	t.Helper()
-	for len(all) < n {
-		answer, err := e.SubscriptionAdminClient.Pull(t.Context(),
-			&pb.PullRequest{Subscription: e.subscription(id), MaxMessages: 100})
-		require.NoError(t, err)
-		var ids []string
-		for _, m := range answer.ReceivedMessages {
-			all, ids = append(all, m.Message), append(ids, m.AckId)
+	for _, change := range changes {
+		require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
+		if change.Action != pubsub.Unchanged {
+			done = append(done, change.Action+" "+change.Kind+" "+change.ID)
 		}
-		require.NoError(t, e.SubscriptionAdminClient.Acknowledge(t.Context(),
-			&pb.AcknowledgeRequest{Subscription: e.subscription(id), AckIds: ids}))
 	}
-	return all
-}
-
-func inMemory(t *testing.T) (*pstest.Server, []option.ClientOption) {
-	t.Helper()
-	server := pstest.NewServer()
-	t.Cleanup(func() { _ = server.Close() })
-	_, err := server.GServer.CreateTopic(t.Context(), &pb.Topic{Name: "projects/p/topics/t"})
-	require.NoError(t, err)
-	return server, pubsub.EmulatorOptions(server.Addr)
+	return done
 }
 
 type call struct {
@@ -127,17 +128,10 @@ func intercepted(options []option.ClientOption, through func(call) error) []opti
 }
 
 const (
-	pubsubAgent = "serviceAccount:service-123456789@gcp-sa-pubsub.iam.gserviceaccount.com"
+	pubsubAgent = "serviceAccount:" + cloudtest.PubSubAgent
 
-	topics        = "projects/p/topics/"
-	subscriptions = "projects/p/subscriptions/"
-	ordersPush    = subscriptions + "orders-test-push"
-	ordersHold    = subscriptions + "orders-test-dlq-hold"
-	ordersFeed    = subscriptions + "orders-test-dlq-push"
-	clicksPush    = subscriptions + "clicks-test-push"
-	ordersTopic   = topics + "orders-test"
-	ordersDLQ     = topics + "orders-test-dlq"
-	outTopic      = topics + "out-test"
+	ordersPush = "orders-test-push"
+	clicksPush = "clicks-test-push"
 
 	getTopic        = "/google.pubsub.v1.Publisher/GetTopic"
 	getSubscription = "/google.pubsub.v1.Subscriber/GetSubscription"
@@ -170,172 +164,113 @@ func ordersCatalog() *catalog.Catalog {
 	}
 }
 
-// The in-memory server knows no policies and refuses more than seven days.
-type project struct {
-	t       *testing.T
-	options []option.ClientOption
-	catalog *catalog.Catalog
-	target  pubsub.Target
-	look    pubsub.Look
-
-	mu            sync.Mutex
-	topics        map[string]bool
-	subscriptions map[string]*pb.Subscription
-	policies      map[string]*iampb.Policy
+// cloud is a project in an imitation of Google Cloud, with the grants that the catalog needs.
+type cloud struct {
+	*cloudtest.Cloud
+	project
 	// refuse are the errors of methods, and of making resources, by their names.
 	refuse map[string]error
-	// labels are those of topics. elsewhere are the subscriptions of a topic in other projects.
-	labels    map[string]map[string]string
-	elsewhere map[string][]string
+	// elsewhere are the subscriptions of topic orders-test in other projects.
+	elsewhere []string
 }
 
-func empty(t *testing.T) *project {
+func empty(t *testing.T) *cloud {
 	t.Helper()
-	p := &project{
-		t: t, catalog: ordersCatalog(), topics: map[string]bool{},
-		subscriptions: map[string]*pb.Subscription{}, refuse: map[string]error{},
-		labels: map[string]map[string]string{}, elsewhere: map[string][]string{},
-		policies: map[string]*iampb.Policy{},
-		target: pubsub.Target{
-			Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "https://worker.example", PushAudience: "aud",
-			PushServiceAccount: "push@example.com",
-			Pools: map[string]pubsub.Pool{
-				"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"},
-			},
+	c := &cloud{Cloud: cloudtest.Start(), refuse: map[string]error{}}
+	t.Cleanup(c.Close)
+	c.project = opening(t, intercepted(c.Broker(), c.answer), pubsub.Target{
+		Names: pubsub.Names{ProjectID: cloudtest.Project}, PushBaseURL: "https://worker.example",
+		PushAudience: "aud", PushServiceAccount: "push@example.com",
+		Pools: map[string]pubsub.Pool{
+			"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"},
 		},
-		look: pubsub.Look{Label: "shop", Known: []string{"warehouse"}, Accounts: map[string]string{
-			"webhook": "webhook@example.com", "worker-orders": "orders@example.com",
-			"worker-clicks": "clicks@example.com",
-		}},
+	})
+	c.look = pubsub.Look{Label: "shop", Known: []string{"warehouse"}, Accounts: map[string]string{
+		"webhook": "webhook@example.com", "worker-orders": "orders@example.com",
+		"worker-clicks": "clicks@example.com",
+	}}
+	for _, name := range []string{"push", "orders"} {
+		c.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+name+"@example.com", cloudtest.Document{})
 	}
-	for resource, members := range map[string][]string{
-		ordersTopic: {"webhook", "clicks"}, topics + "clicks-test": {"webhook", "clicks"},
-		outTopic: {"orders", "clicks"}, ordersDLQ: {pubsubAgent, "orders"},
+	c.granted("")
+	for topic, members := range map[string][]string{
+		"orders-test": {"webhook", "clicks"}, "clicks-test": {"webhook", "clicks"},
+		"out-test": {"orders", "clicks"}, "orders-test-dlq": {"orders"},
 	} {
-		for _, member := range members {
-			p.grant(resource, "roles/pubsub.publisher", member)
+		for _, name := range members {
+			c.Grant("pubsub/"+c.topic(topic), "roles/pubsub.publisher", memberOf(name))
 		}
 	}
-	p.grant(ordersPush, "roles/pubsub.subscriber", pubsubAgent)
-	_, options := inMemory(t)
-	p.options = intercepted(options, p.answer)
-	return p
+	return c
 }
 
-func applied(t *testing.T) *project {
+func memberOf(name string) string { return "serviceAccount:" + name + "@example.com" }
+
+// granted gives Pub/Sub's agent what it needs for the dead letters of an installation.
+func (c *cloud) granted(prefix string) {
+	c.Grant("pubsub/"+c.topic(prefix+"orders-test-dlq"), "roles/pubsub.publisher", pubsubAgent)
+	c.Grant("pubsub/"+c.subscription(prefix+ordersPush), "roles/pubsub.subscriber", pubsubAgent)
+}
+
+func applied(t *testing.T) *cloud {
 	t.Helper()
-	p := empty(t)
-	p.provision()
-	return p
+	c := empty(t)
+	c.provision()
+	return c
 }
 
-// grant gives a role to a member, or to the account of this name.
-func (p *project) grant(resource, role, member string) {
-	if !strings.HasPrefix(member, "serviceAccount:") {
-		member = "serviceAccount:" + member + "@example.com"
-	}
-	if p.policies[resource] == nil {
-		p.policies[resource] = &iampb.Policy{}
-	}
-	p.policies[resource].Bindings = append(p.policies[resource].Bindings,
-		&iampb.Binding{Role: role, Members: []string{member}})
+// set changes members of a subscription, and makes it if there is none. A nil removes a member.
+func (c *cloud) set(id string, change cloudtest.Document) {
+	key := "pubsub/" + c.subscription(id)
+	changed := merged(c.Get(key), change)
+	changed["name"] = c.subscription(id)
+	c.Put(key, changed)
 }
 
-// actionsOf are the actions on resources, without the unchanged ones.
-func actionsOf(t *testing.T, changes []pubsub.Change) (done []string) {
-	t.Helper()
-	for _, change := range changes {
-		require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
-		if change.Action != pubsub.Unchanged {
-			done = append(done, change.Action+" "+change.Kind+" "+change.ID)
+func merged(into, change cloudtest.Document) cloudtest.Document {
+	if into == nil {
+		into = cloudtest.Document{}
+	}
+	for name, value := range change {
+		if inner, ok := value.(cloudtest.Document); ok {
+			value = merged(cloudtest.At[cloudtest.Document](into, name), inner)
+		}
+		if into[name] = value; value == nil {
+			delete(into, name)
 		}
 	}
-	return done
+	return into
 }
 
-func (p *project) provision() (done []string) {
-	p.t.Helper()
-	changes := filetest.Must(pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...))(p.t)
-	return actionsOf(p.t, changes)
+func (c *cloud) subscriptions() []string {
+	return filetest.Map(c.Keys("pubsub/"+c.subscription("")), path.Base)
 }
 
-func (p *project) examine() ([]string, pubsub.Examination) {
-	p.t.Helper()
-	found := filetest.Must(pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...))(p.t)
-	return codesOf(p.t, found.Findings), found
-}
-
-func (p *project) answer(c call) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.refuse[c.method]; err != nil {
+func (c *cloud) answer(called call) error {
+	if err := c.refuse[called.method]; err != nil {
 		return err
 	}
-	if made, ok := c.request.(interface{ GetName() string }); ok && p.refuse[made.GetName()] != nil {
-		return p.refuse[made.GetName()]
-	}
-	missing := status.Error(codes.NotFound, "no")
-	switch r := c.request.(type) {
-	case *pb.Topic:
-		if p.topics[r.Name] {
-			return status.Error(codes.AlreadyExists, "there")
+	of := ""
+	switch r := called.request.(type) {
+	case interface{ GetName() string }:
+		if err := c.refuse[path.Base(r.GetName())]; err != nil {
+			return err
 		}
-		p.topics[r.Name] = true
-		return nil
-	case *pb.Subscription:
-		p.subscriptions[r.Name] = proto.CloneOf(r)
-		return nil
-	case *pb.GetTopicRequest:
-		if !p.topics[r.Topic] {
-			return missing
-		}
-		return nil
+	case *pb.ListTopicSubscriptionsRequest:
+		of = r.Topic
+	case *iampb.GetIamPolicyRequest:
+		of = r.Resource
 	case *pb.GetSubscriptionRequest:
 		if strings.Contains(r.Subscription, "/-") {
 			return status.Error(codes.InvalidArgument, "no name")
 		}
-		have, ok := p.subscriptions[r.Subscription]
-		if !ok {
-			return missing
-		}
-		proto.Merge(c.answer.(*pb.Subscription), have)
-		return nil
-	case *pb.UpdateSubscriptionRequest:
-		have, ok := p.subscriptions[r.Subscription.Name]
-		if !ok {
-			return missing
-		}
-		for _, path := range r.UpdateMask.Paths {
-			field := have.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path))
-			have.ProtoReflect().Set(field, proto.CloneOf(r.Subscription).ProtoReflect().Get(field))
-		}
-		return nil
-	case *pb.ListTopicsRequest:
-		answer := c.answer.(*pb.ListTopicsResponse)
-		for _, name := range slices.Sorted(maps.Keys(p.topics)) {
-			answer.Topics = append(answer.Topics, &pb.Topic{Name: name, Labels: p.labels[name]})
-		}
-		return nil
-	case *pb.ListSubscriptionsRequest:
-		answer := c.answer.(*pb.ListSubscriptionsResponse)
-		for _, name := range slices.Sorted(maps.Keys(p.subscriptions)) {
-			have := proto.CloneOf(p.subscriptions[name])
-			have.Name = name
-			answer.Subscriptions = append(answer.Subscriptions, have)
-		}
-		return nil
-	case *pb.ListTopicSubscriptionsRequest:
-		if !p.topics[r.Topic] {
-			return missing
-		}
-		c.answer.(*pb.ListTopicSubscriptionsResponse).Subscriptions = p.elsewhere[r.Topic]
-		return nil
-	case *iampb.GetIamPolicyRequest:
-		if strings.Contains(r.Resource, "/topics/") && !p.topics[r.Resource] {
-			return missing
-		}
-		proto.Merge(c.answer.(*iampb.Policy), p.policies[r.Resource])
-		return nil
 	}
-	return status.Error(codes.Unimplemented, c.method)
+	if strings.Contains(of, "/topics/") && c.Get("pubsub/"+of) == nil {
+		return status.Error(codes.NotFound, "no")
+	}
+	err := called.invoke()
+	if listed, ok := called.answer.(*pb.ListTopicSubscriptionsResponse); ok && of == c.topic("orders-test") {
+		listed.Subscriptions = append(listed.Subscriptions, c.elsewhere...)
+	}
+	return err
 }

@@ -2,42 +2,46 @@ package pubsub_test
 
 import (
 	"context"
-	"slices"
+	"maps"
+	"path"
 	"strings"
 	"testing"
 	"time"
 
 	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/emulator/cloudtest"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
-	t.Helper()
-	changes := filetest.Must(pubsub.Provision(t.Context(), c, e.target, e.options...))(t)
-	return actionsOf(t, changes)
+// keepDeadLetters requires that subscriptions keep dead letters for a time, and messages for the catalog's.
+func (p *project) keepDeadLetters(want time.Duration) {
+	p.t.Helper()
+	require.Equal(p.t, 24*time.Hour, p.read(ordersPush).MessageRetentionDuration.AsDuration())
+	for _, id := range []string{"orders-test-dlq-hold", "orders-test-dlq-push"} {
+		require.Equal(p.t, want, p.read(id).MessageRetentionDuration.AsDuration(), id)
+	}
 }
 
 // The messages of a disabled queue stay, and are delivered when it is enabled again.
 func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	t.Parallel()
-	e, c := provisioned(t), catalogtest.Shipped()
-	const id = "paynow-events-push"
-	before := e.read(t, id)
-	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pb.UpdateSubscriptionRequest{
+	p := emulated(t)
+	const updated = "updated subscription " + ordersPush
+	p.keepDeadLetters(7 * 24 * time.Hour) // the emulator's limit
+	before := p.read(ordersPush)
+	_, err := p.admin.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pb.UpdateSubscriptionRequest{
 		Subscription: &pb.Subscription{
-			Name: e.subscription(id), AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
+			Name: before.Name, AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
 			RetryPolicy: &pb.RetryPolicy{
 				MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second),
 			},
@@ -47,30 +51,26 @@ func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"updated subscription " + id}, e.provision(t, c))
-	after := e.read(t, id)
+	require.Equal(t, []string{updated}, p.provision())
+	after := p.read(ordersPush)
 	require.True(t, proto.Equal(before, after), "it is repaired: %v", after)
 
-	e.target.PushBaseURL = "http://127.0.0.1:2"
-	require.Contains(t, e.provision(t, c), "updated subscription "+id)
-	after = e.read(t, id)
-	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", after.PushConfig.PushEndpoint)
+	p.target.PushBaseURL = "http://127.0.0.1:2"
+	require.Contains(t, p.provision(), updated)
+	after = p.read(ordersPush)
+	require.Equal(t, "http://127.0.0.1:2/push/orders-test", after.PushConfig.PushEndpoint)
 	require.True(t, after.EnableMessageOrdering)
 	require.Nil(t, after.DeadLetterPolicy, "the policy would end the emulator's pushes")
 
-	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "paynow-events" })
 	for _, step := range []struct {
 		on  bool
 		did string
 	}{{false, pubsub.SwitchedOff}, {false, pubsub.Kept}, {true, pubsub.Updated}} {
-		c.Queues[at].Enabled = step.on
-		want := []string{
-			step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush(),
-		}
-		require.Equal(t, want, e.provision(t, c),
-			"kept is reported by each run, because nobody handles the messages")
-		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
-		require.Empty(t, found.Findings)
+		p.catalog.Queues[0].Enabled = step.on
+		want := []string{step.did + " subscription " + ordersPush, step.did + " subscription orders-test-dlq-push"}
+		require.Equal(t, want, p.provision(), "kept is reported by each run, because nobody handles the messages")
+		found, _ := p.examine()
+		require.Empty(t, found)
 	}
 }
 
@@ -84,72 +84,51 @@ func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 		"created topic clicks-test", "created subscription clicks-test-push",
 	}, p.provision(), "a queue that is not enabled has nothing")
 	require.Empty(t, p.provision())
-	push, feed, hold := p.subscriptions[ordersPush], p.subscriptions[ordersFeed], p.subscriptions[ordersHold]
+	push, clicks := p.read(ordersPush), p.read(clicksPush).PushConfig
 	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint)
 	require.Equal(t, "orders@example.com", push.PushConfig.GetOidcToken().GetServiceAccountEmail())
-	require.Equal(t, "https://orders.example/push/dead-letters/orders-test", feed.PushConfig.PushEndpoint)
-	clicks := p.subscriptions[clicksPush].PushConfig
+	require.Equal(t, "https://orders.example/push/dead-letters/orders-test",
+		p.read("orders-test-dlq-push").PushConfig.PushEndpoint)
 	require.Equal(t, "https://worker.example/push/clicks-test", clicks.PushEndpoint)
 	require.Equal(t, "aud", clicks.GetOidcToken().GetAudience())
 	require.Equal(t, "push@example.com", clicks.GetOidcToken().GetServiceAccountEmail())
-	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
+	require.Equal(t, p.topic("orders-test-dlq"), push.DeadLetterPolicy.GetDeadLetterTopic())
 	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "far above the worker's five")
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "Pub/Sub's maximum")
-	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "the hold subscription never expires")
+	require.Nil(t, p.read("orders-test-dlq-hold").ExpirationPolicy.GetTtl(), "it never expires")
+	p.keepDeadLetters(14 * 24 * time.Hour)
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
 		"updated subscription orders-test-push", "updated subscription orders-test-dlq-push",
 		"updated subscription clicks-test-push",
 	}, p.provision(), "the audience is a part of the token")
-	require.Equal(t, "other", p.subscriptions[clicksPush].PushConfig.GetOidcToken().GetAudience())
-	p.subscriptions[ordersPush].EnableMessageOrdering = false
+	require.Equal(t, "other", p.read(clicksPush).PushConfig.GetOidcToken().GetAudience())
+	p.set(ordersPush, cloudtest.Document{"enableMessageOrdering": false})
 	_, err := pubsub.Provision(t.Context(), p.catalog, p.target, p.options...)
 	require.ErrorContains(t, err, "cannot be changed")
-}
-
-// Pub/Sub keeps a message for at most 31 days, as in the catalog, and Google's emulator for 7.
-func TestRetentionIsTheCatalogsWithinTheEmulatorsLimit(t *testing.T) {
-	t.Parallel()
-	const day = 24 * time.Hour
-	retentions := map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}}
-	for emulator, want := range retentions {
-		p := empty(t)
-		p.catalog, p.target.Emulator = catalogtest.Shipped(), emulator
-		p.provision()
-		require.NotEmpty(t, p.subscriptions)
-		for name, s := range p.subscriptions {
-			keeps := want[0]
-			if strings.Contains(name, "-dlq-") {
-				keeps = want[1]
-			}
-			require.Equal(t, keeps, s.MessageRetentionDuration.AsDuration(), name)
-		}
-	}
 }
 
 func TestProvisionLabelsSubscriptionsWithTheCatalogAndKeepsOtherLabels(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	p.catalog = catalogtest.Shipped()
-	q, hash := queueOf(t, p.catalog, "paynow-events"), p.catalog.Hash()
-	name := subscriptions + q.PushSubscription()
-	for _, labels := range []map[string]string{nil, {"billhook-catalog": "00000000", "team": "shop"}} {
-		want := map[string]string{"billhook-catalog": hash}
-		if labels != nil {
-			p.subscriptions[name].Labels, want["team"] = labels, "shop"
-		}
-		p.provision()
-		require.Equal(t, want, p.subscriptions[name].Labels)
-	}
-	for _, queue := range p.catalog.Queues {
-		_, found := p.examine()
-		said, ok := found.Catalogs[queue.ID]
-		require.Equal(t, queue.Enabled, ok && said == hash, queue.ID)
-	}
-	delete(p.subscriptions[name].Labels, "billhook-catalog")
+	const id = "paynow-events-push"
+	want := map[string]string{"billhook-catalog": p.catalog.Hash()}
+	p.provision()
+	require.Equal(t, want, p.read(id).Labels)
+	p.set(id, cloudtest.Document{"labels": cloudtest.Document{"billhook-catalog": "00000000", "team": "shop"}})
+	want["team"] = "shop"
+	p.provision()
+	require.Equal(t, want, p.read(id).Labels)
 	_, found := p.examine()
-	require.NotContains(t, found.Catalogs, q.ID)
+	for _, queue := range p.catalog.Queues {
+		said, ok := found.Catalogs[queue.ID]
+		require.Equal(t, queue.Enabled, ok && said == p.catalog.Hash(), queue.ID)
+	}
+	p.set(id, cloudtest.Document{"labels": nil})
+	_, found = p.examine()
+	require.NotContains(t, found.Catalogs, "paynow-events")
 }
 
 // One run reports all that is missing. Without any answer each request would take a minute.
@@ -174,7 +153,7 @@ func TestProvisionGoesOnAfterAFailureAndReportsEachResource(t *testing.T) {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
 			p := empty(t)
-			p.refuse[outTopic], p.refuse[ordersPush] = status.Error(code, "no"), status.Error(code, "no")
+			p.refuse["out-test"], p.refuse[ordersPush] = status.Error(code, "no"), status.Error(code, "no")
 			ctx := t.Context()
 			if code == codes.Unavailable { // the client library repeats the request for a minute
 				var stop context.CancelFunc
@@ -227,31 +206,29 @@ func TestInstallationsOfOneProjectHaveTheirOwnTopicsAndSubscriptions(t *testing.
 	t.Parallel()
 	p := applied(t)
 	p.look = pubsub.Look{}
-	unnamed, of := len(p.subscriptions), map[string]pubsub.Target{"": p.target}
+	unnamed, of := len(p.subscriptions()), map[string]pubsub.Target{"": p.target}
 	for name, worker := range map[string]string{"shop": "https://one.example", "store": "https://two.example"} {
 		p.target.Installation, p.target.PushBaseURL, p.target.Pools = name, worker, nil
 		of[name] = p.target
-		p.grant(topics+name+"-orders-test-dlq", "roles/pubsub.publisher", pubsubAgent)
-		p.grant(subscriptions+name+"-orders-test-push", "roles/pubsub.subscriber", pubsubAgent)
+		p.granted(name + "-")
 		for _, made := range p.provision() {
 			require.Regexp(t, "^created (topic|subscription) "+name+"-", made)
 		}
 	}
-	require.Len(t, p.subscriptions, 3*unnamed)
-	for name, s := range p.subscriptions {
-		_, id, _ := strings.Cut(name, "/subscriptions/")
-		_, topic, _ := strings.Cut(s.Topic, "/topics/")
-		_, dead, _ := strings.Cut(s.GetDeadLetterPolicy().GetDeadLetterTopic(), "/topics/")
+	require.Len(t, p.subscriptions(), 3*unnamed)
+	for _, id := range p.subscriptions() {
+		s := p.read(id)
+		topic, dead := path.Base(s.Topic), s.GetDeadLetterPolicy().GetDeadLetterTopic()
 		for _, prefix := range []string{"shop-", "store-"} {
 			own := strings.HasPrefix(id, prefix)
 			require.Equal(t, own, strings.HasPrefix(topic, prefix), "%s reads %s", id, topic)
-			require.True(t, dead == "" || own == strings.HasPrefix(dead, prefix), "%s dead-letters to %s", id, dead)
+			require.True(t, dead == "" || own == strings.HasPrefix(path.Base(dead), prefix),
+				"%s dead-letters to %s", id, dead)
 		}
 		require.NotContains(t, s.GetPushConfig().GetPushEndpoint(), "shop",
 			"the worker knows only the catalog's ids")
 	}
-	delete(p.subscriptions, subscriptions+"shop-orders-test-push")
-	delete(p.topics, topics+"shop-orders-test")
+	difference{Drop: []string{"subscriptions/shop-orders-test-push", "topics/shop-orders-test"}}.make(p)
 	for name, want := range map[string][]string{
 		"": nil, "store": nil, "shop": {
 			"topic shop-orders-test topic_missing", "subscription shop-orders-test-push subscription_missing",
@@ -265,61 +242,48 @@ func TestInstallationsOfOneProjectHaveTheirOwnTopicsAndSubscriptions(t *testing.
 
 var pausedAt = time.Date(2026, 11, 22, 11, 44, 55, 0, time.UTC)
 
-func openSwitch(t *testing.T, target pubsub.Target, options []option.ClientOption) *pubsub.Switch {
-	t.Helper()
-	s := filetest.Must(pubsub.NewSwitch(t.Context(), target, options...))(t)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
-
-func (p *project) openSwitch() *pubsub.Switch { return openSwitch(p.t, p.target, p.options) }
-
-func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing) {
-	t.Helper()
-	require.Equal(t, want, filetest.Must(s.Standing(t.Context(), q))(t))
-}
-
-func TestOnTheEmulatorAQueueIsPausedMarkedAndResumed(t *testing.T) {
+func TestAQueueIsPausedMarkedAndResumed(t *testing.T) {
 	t.Parallel()
-	e, c := provisioned(t), catalogtest.Shipped()
-	q := queueOf(t, c, "paynow-events")
-	s := openSwitch(t, e.target, e.options)
-	before := e.read(t, q.PushSubscription())
-	stands(t, s, q, pause.Pushing)
-	for range 2 { // a second pause changes nothing
-		require.NoError(t, s.Pause(t.Context(), q, pausedAt))
-		stands(t, s, q, pause.Paused)
-		config := e.read(t, q.PushSubscription()).PushConfig
-		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel],
-			"the emulator keeps attributes, and no labels")
-		require.Empty(t, config.PushEndpoint)
+	type row struct {
+		open  func(*testing.T) *project
+		marks func(*pb.Subscription) map[string]string
 	}
-	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "it stays paused")
-	stands(t, s, q, pause.Paused)
-	for range 2 {
-		require.NoError(t, s.Resume(t.Context(), q))
-		stands(t, s, q, pause.Pushing)
-	}
-	after := e.read(t, q.PushSubscription())
-	require.True(t, proto.Equal(before, after), "%v", after)
-}
-
-func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
-	t.Parallel()
-	p := applied(t)
-	s, q := p.openSwitch(), p.catalog.Queues[0]
-	p.subscriptions[ordersPush].Labels = map[string]string{"app": "billhook"}
-	before := proto.CloneOf(p.subscriptions[ordersPush])
-	require.NoError(t, s.Pause(t.Context(), q, pausedAt))
-	paused := p.subscriptions[ordersPush]
-	require.Equal(t, map[string]string{"app": "billhook", pubsub.PausedLabel: "20261122t114455z"}, paused.Labels)
-	require.True(t, proto.Equal(&pb.PushConfig{}, paused.PushConfig))
-	require.Equal(t, []string{"paused subscription orders-test-push"}, p.provision())
-	require.Empty(t, p.subscriptions[ordersPush].PushConfig.GetPushEndpoint())
-	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(), "dead letters are pushed")
-
-	require.NoError(t, s.Resume(t.Context(), q))
-	require.True(t, proto.Equal(before, p.subscriptions[ordersPush]), "%v", p.subscriptions[ordersPush])
+	filetest.Each(t, map[string]row{
+		"on the emulator, which keeps no labels": {emulated, func(s *pb.Subscription) map[string]string {
+			return s.PushConfig.Attributes
+		}},
+		"on Google Cloud": {func(t *testing.T) *project {
+			c := applied(t)
+			c.set(ordersPush, cloudtest.Document{"labels": cloudtest.Document{"app": "billhook"}})
+			return &c.project
+		}, (*pb.Subscription).GetLabels},
+	}, func(t *testing.T, test row) {
+		p := test.open(t)
+		s, q, before := p.openSwitch(), p.catalog.Queues[0], p.read(ordersPush)
+		stands := func(want pause.Standing) {
+			t.Helper()
+			require.Equal(t, want, filetest.Must(s.Standing(t.Context(), q))(t))
+		}
+		marks := map[string]string{pubsub.PausedLabel: "20261122t114455z"}
+		maps.Copy(marks, before.Labels)
+		stands(pause.Pushing)
+		for range 2 { // a second pause changes nothing
+			require.NoError(t, s.Pause(t.Context(), q, pausedAt))
+			stands(pause.Paused)
+			paused := p.read(ordersPush)
+			require.Equal(t, marks, test.marks(paused))
+			paused.PushConfig.Attributes = nil
+			require.True(t, proto.Equal(&pb.PushConfig{}, paused.PushConfig), "no endpoint and no token")
+		}
+		require.Equal(t, []string{"paused subscription orders-test-push"}, p.provision(), "it stays paused")
+		stands(pause.Paused)
+		require.NotEmpty(t, p.read("orders-test-dlq-push").PushConfig.PushEndpoint, "dead letters are pushed")
+		for range 2 {
+			require.NoError(t, s.Resume(t.Context(), q))
+			stands(pause.Pushing)
+		}
+		require.True(t, proto.Equal(before, p.read(ordersPush)), "%v", p.read(ordersPush))
+	})
 }
 
 func TestErrorOfTheSwitchHasOnlyGooglesCode(t *testing.T) {
@@ -336,10 +300,10 @@ func TestErrorOfTheSwitchHasOnlyGooglesCode(t *testing.T) {
 	require.EqualError(t, err, unread)
 	require.EqualError(t, s.Resume(t.Context(), q), unread)
 	clear(p.refuse)
-	delete(p.subscriptions, ordersPush)
+	p.Remove("pubsub/" + p.subscription(ordersPush))
 	require.ErrorContains(t, s.Pause(t.Context(), q, pausedAt), "there is no subscription")
-	stands(t, s, q, pause.Missing)
-	p.target = pubsub.Target{Names: pubsub.Names{ProjectID: "p"}}
+	require.Equal(t, pause.Missing, filetest.Must(s.Standing(t.Context(), q))(t))
+	p.target = pubsub.Target{Names: p.target.Names}
 	require.ErrorContains(t, p.openSwitch().Resume(t.Context(), q), "PUSH_BASE_URL")
 	p.target.PushBaseURL = "https://worker.example/path"
 	_, err = pubsub.NewSwitch(t.Context(), p.target, p.options...)

@@ -2,17 +2,17 @@ package pubsub_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
@@ -25,32 +25,35 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-func opened(
-	t *testing.T, options []option.ClientOption, publish func(invoke func() error) error,
-) *pubsub.Publisher {
+// opened is a publisher to an installation's topic t of an in-memory server, through a hook of its requests.
+func opened(t *testing.T, publish func(invoke func() error) error) (*pubsub.Publisher, *pstest.Server) {
 	t.Helper()
-	options = intercepted(options, func(c call) error {
+	server := pstest.NewServer()
+	t.Cleanup(func() { _ = server.Close() })
+	topic := &pb.Topic{Name: "projects/p/topics/shop-t"}
+	require.NoError(t, filetest.ErrorOf(server.GServer.CreateTopic(t.Context(), topic)))
+	options := intercepted(pubsub.EmulatorOptions(server.Addr), func(c call) error {
 		if _, ok := c.request.(*pb.PublishRequest); ok {
 			return publish(c.invoke)
 		}
 		return c.invoke()
 	})
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...))(t)
+	names := pubsub.Names{ProjectID: "p", Installation: "shop"}
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, options...))(t)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
-	return publisher
+	return publisher, server
 }
 
 var message = contract.Message{Data: []byte("x"), OrderingKey: "uid-of-somebody"}
 
 func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 	t.Parallel()
-	e := provisioned(t)
-	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pb.Subscription{
-		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
-	})
+	p := emulated(t)
+	tap := &pb.Subscription{Name: p.subscription("tap"), Topic: p.topic("orders-test")}
+	tap.EnableMessageOrdering = true
+	_, err := p.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), tap)
 	require.NoError(t, err)
-	names := pubsub.Names{ProjectID: e.project}
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, e.options...))(t)
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), p.target.Names, p.options...))(t)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20
 	group, ctx := errgroup.WithContext(t.Context())
@@ -61,7 +64,7 @@ func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 					Data: fmt.Append(nil, i), Attributes: map[string]string{"event_id": fmt.Sprint("e", i)},
 					OrderingKey: fmt.Sprint("u", k),
 				}
-				if _, err := publisher.Publish(ctx, "paynow-events", message); err != nil {
+				if _, err := publisher.Publish(ctx, "orders-test", message); err != nil {
 					return err
 				}
 			}
@@ -70,57 +73,72 @@ func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 	}
 	require.NoError(t, group.Wait())
 	next := map[string]int{}
-	for _, m := range e.pull(t, "tap", keys*each) {
-		require.Equal(t, fmt.Sprint(next[m.OrderingKey]), string(m.Data), m.OrderingKey)
-		require.Equal(t, map[string]string{"event_id": "e" + string(m.Data)}, m.Attributes)
-		next[m.OrderingKey]++
+	for received := 0; received < keys*each; {
+		answer, err := p.admin.SubscriptionAdminClient.Pull(t.Context(),
+			&pb.PullRequest{Subscription: tap.Name, MaxMessages: 100})
+		require.NoError(t, err)
+		acks := &pb.AcknowledgeRequest{Subscription: tap.Name}
+		for _, m := range answer.ReceivedMessages {
+			key, data := m.Message.OrderingKey, string(m.Message.Data)
+			require.Equal(t, fmt.Sprint(next[key]), data, key)
+			require.Equal(t, map[string]string{"event_id": "e" + data}, m.Message.Attributes)
+			next[key]++
+			received, acks.AckIds = received+1, append(acks.AckIds, m.AckId)
+		}
+		require.NoError(t, p.admin.SubscriptionAdminClient.Acknowledge(t.Context(), acks))
 	}
 }
 
-// Each cause is repaired by other people.
+// Each cause is repaired by other people. While the broker does not answer, the library repeats the request,
+// also beyond the caller's time.
 func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	large := func(size int) contract.Message {
 		return contract.Message{Data: make([]byte, size), OrderingKey: message.OrderingKey}
 	}
 	attributes := large(contract.MaxMessageBytes)
 	attributes.Attributes = map[string]string{"a": "b"}
-	denied, limit := contract.ErrPublishDenied, contract.ErrLimit
+	denied, limit, missing := contract.ErrPublishDenied, contract.ErrLimit, contract.ErrTopicMissing
 	type example struct {
 		topic   string
 		message contract.Message
-		code    codes.Code // of the broker; OK: the in-memory server answers
+		code    codes.Code    // of the broker; OK: the in-memory server answers
+		wait    time.Duration // of the caller
 		want    error
 		cause   string
 	}
+	const down, soon, late = "broker_unavailable", 200 * time.Millisecond, time.Minute
 	filetest.Each(t, map[string]example{
-		"the topic is missing":         {"absent", message, codes.OK, contract.ErrTopicMissing, "topic_missing"},
-		"the grant is missing":         {"t", message, codes.PermissionDenied, denied, "grant_missing"},
-		"the account is unknown":       {"t", message, codes.Unauthenticated, denied, "grant_missing"},
-		"another failure":              {"t", message, codes.FailedPrecondition, nil, "unknown"},
-		"data over the limit":          {"t", large(contract.MaxMessageBytes + 1), codes.OK, limit, ""},
-		"attributes over the limit":    {"t", attributes, codes.OK, limit, ""},
-		"a request over the limit":     {"t", large(contract.MaxMessageBytes), codes.OK, limit, ""},
-		"invalid, by the broker":       {"t", message, codes.InvalidArgument, limit, ""},
-		"the end of the caller's time": {"t", message, codes.OK, context.Canceled, ""},
+		"the topic is missing":      {"absent", message, codes.OK, late, missing, "topic_missing"},
+		"the grant is missing":      {"t", message, codes.PermissionDenied, late, denied, "grant_missing"},
+		"the account is unknown":    {"t", message, codes.Unauthenticated, late, denied, "grant_missing"},
+		"the library gives up":      {"t", message, codes.Unavailable, late, nil, down},
+		"the caller gives up":       {"t", message, codes.Unavailable, soon, context.DeadlineExceeded, down},
+		"the caller gave up before": {"t", message, codes.OK, -1, context.DeadlineExceeded, down},
+		"another failure":           {"t", message, codes.FailedPrecondition, late, nil, "unknown"},
+		"data over the limit":       {"t", large(contract.MaxMessageBytes + 1), codes.OK, late, limit, ""},
+		"attributes over the limit": {"t", attributes, codes.OK, late, limit, ""},
+		"a request over the limit":  {"t", large(contract.MaxMessageBytes), codes.OK, late, limit, ""},
+		"invalid, by the broker":    {"t", message, codes.InvalidArgument, late, limit, ""},
 	}, func(t *testing.T, test example) {
-		ctx := t.Context()
-		if errors.Is(test.want, context.Canceled) {
-			ctx = ended
-		}
-		server, options := inMemory(t)
-		publisher := opened(t, options, func(invoke func() error) error {
+		var tried atomic.Bool
+		publisher, server := opened(t, func(invoke func() error) error {
 			if test.code != codes.OK {
+				tried.Store(true)
 				return status.Error(test.code, "quotes a value")
 			}
 			return invoke()
 		})
+		ctx, giveUp := context.WithTimeout(t.Context(), test.wait)
+		defer giveUp()
 		_, err := publisher.Publish(ctx, test.topic, test.message)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), message.OrderingKey)
 		require.Empty(t, server.Messages())
+		require.Equal(t, test.code != codes.OK, tried.Load())
+		if test.topic == "absent" {
+			require.ErrorContains(t, err, "publish to shop-absent: ", "the topic's name at Pub/Sub")
+		}
 		if test.want != nil {
 			require.ErrorIs(t, err, test.want)
 		}
@@ -129,27 +147,19 @@ func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 			return
 		}
 		require.NotErrorIs(t, err, contract.ErrLimit, "trying again may help")
-		if test.cause != "" {
-			require.Equal(t, test.cause, contract.PublishCause(err))
-		}
+		require.Equal(t, test.cause, contract.PublishCause(err))
 	})
-	_, options := inMemory(t)
-	names := pubsub.Names{ProjectID: "p", Installation: "shop"}
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), names, options...))(t)
-	_, err := publisher.Publish(t.Context(), "orders", message)
-	require.ErrorContains(t, err, "publish to shop-orders: ", "the topic's name at Pub/Sub")
-	require.NoError(t, publisher.Close())
-	require.NoError(t, publisher.Close(), "a second Close does nothing")
-	_, err = publisher.Publish(t.Context(), "orders", message)
+	closed, _ := opened(t, nil)
+	require.NoError(t, closed.Close())
+	_, err := closed.Publish(t.Context(), "t", message)
 	require.ErrorContains(t, err, "the publisher is closed")
 }
 
 func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
 	t.Parallel()
-	_, options := inMemory(t)
 	var mended atomic.Bool
 	release := make(chan struct{})
-	publisher := opened(t, options, func(invoke func() error) error {
+	publisher, _ := opened(t, func(invoke func() error) error {
 		if mended.Load() {
 			return invoke()
 		}
@@ -180,10 +190,9 @@ func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
 
 func TestCloseWaitsForAPublishThatItsCallerGaveUpAndItsKeyStaysUsable(t *testing.T) {
 	t.Parallel()
-	server, options := inMemory(t)
 	release, arrived := make(chan struct{}), make(chan context.CancelFunc, 1)
 	var calls atomic.Int64
-	publisher := opened(t, options, func(invoke func() error) error {
+	publisher, server := opened(t, func(invoke func() error) error {
 		switch calls.Add(1) {
 		case 1:
 			(<-arrived)()
@@ -213,30 +222,10 @@ func TestCloseWaitsForAPublishThatItsCallerGaveUpAndItsKeyStaysUsable(t *testing
 	require.Len(t, server.Messages(), 2, "closing waits for what its caller no longer waits for")
 }
 
-// While the broker does not answer, the library repeats the request beyond the caller's time.
-func TestUnavailableBrokerIsTheCauseForEachEndOfTheWait(t *testing.T) {
-	t.Parallel()
-	_, options := inMemory(t)
-	tried := make(chan struct{}, 100)
-	publisher := opened(t, options, func(func() error) error {
-		tried <- struct{}{}
-		return status.Error(codes.Unavailable, "no")
-	})
-	ctx, giveUp := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer giveUp()
-	_, err := publisher.Publish(ctx, "t", contract.Message{Data: []byte("x")})
-	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
-	require.NotEmpty(t, tried)
-	// until the library gives up
-	_, err = publisher.Publish(t.Context(), "t", contract.Message{Data: []byte("x")})
-	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
-}
-
 func TestPublishToAFullPublisherNamesThatCause(t *testing.T) {
 	t.Parallel()
-	_, options := inMemory(t)
 	release := make(chan struct{})
-	publisher := opened(t, options, func(func() error) error {
+	publisher, _ := opened(t, func(func() error) error {
 		<-release
 		return status.Error(codes.PermissionDenied, "no") // which the library does not repeat
 	})
@@ -261,35 +250,17 @@ func TestPublishToAFullPublisherNamesThatCause(t *testing.T) {
 	}
 }
 
-// page is a page of Cloud Monitoring's answer, in a row of testdata/series.yaml.
-type page struct {
-	Next   string
-	Series map[string][]string
-	Other  []string
-}
-
-func (p page) json() string {
-	all := p.Other
-	for id, points := range p.Series {
-		var said []string
-		for _, point := range points {
-			at, value, _ := strings.Cut(point, " ")
-			said = append(said, `{"interval":{"endTime":"2026-11-22T12:`+at+`Z"},"value":{`+value+`}}`)
-		}
-		all = append(all, `{"resource":{"labels":{"subscription_id":"`+id+`"}},"points":[`+strings.Join(
-			said, ",")+`]}`)
-	}
-	return `{"nextPageToken":"` + p.Next + `","timeSeries":[` + strings.Join(all, ",") + `]}`
-}
-
 func TestNewestSampleOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	all := filetest.YAML[[]struct {
 		What, Installation string
-		Answers            map[string]page // by metric and page; none: it is refused
-		Held               map[string]backlog.Held
-		Counted            time.Duration
+		Answers            []struct {
+			Metric, Page string
+			Answer       map[string]any
+		}
+		Held    map[string]backlog.Held
+		Counted time.Duration
 	}](t, "testdata", "series.yaml")
 	for _, test := range all {
 		t.Run(test.What, func(t *testing.T) {
@@ -298,16 +269,15 @@ func TestNewestSampleOfEachSubscriptionIsItsBacklog(t *testing.T) {
 				query := r.URL.Query()
 				start, _ := time.Parse(time.RFC3339, query.Get("interval.startTime"))
 				end, _ := time.Parse(time.RFC3339, query.Get("interval.endTime"))
-				for metric, answer := range test.Answers {
-					metric, page := strings.TrimSuffix(metric, "2"), metric[len(strings.TrimSuffix(metric, "2")):]
-					filter := `metric.type = "pubsub.googleapis.com/` + metric + `"`
+				for _, page := range test.Answers {
+					filter := `metric.type = "pubsub.googleapis.com/subscription/` + page.Metric + `"`
 					if test.Installation != "" {
 						filter += ` AND resource.labels.subscription_id = starts_with("shop-")`
 					}
-					if query.Get("filter") == filter && query.Get("pageToken") == page && end.Sub(start) == 4*time.Minute &&
-						r.URL.Path == "/v3/projects/p/timeSeries" {
+					if query.Get("filter") == filter && query.Get("pageToken") == page.Page &&
+						end.Sub(start) == 4*time.Minute && r.URL.Path == "/v3/projects/p/timeSeries" {
 						w.Header().Set("Content-Type", "application/json")
-						_, _ = io.WriteString(w, answer.json())
+						_ = json.NewEncoder(w).Encode(page.Answer)
 						return
 					}
 				}

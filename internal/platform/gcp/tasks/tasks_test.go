@@ -2,7 +2,6 @@ package tasks_test
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -36,63 +34,42 @@ const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
 // start is a whole second.
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
+// cloud answers the client's calls in its place.
 type cloud struct {
-	pb.UnimplementedCloudTasksServer
-	// answer decides about a request; nil accepts it.
-	answer func(ctx context.Context) error
+	answer func(ctx context.Context) error // nil accepts each task
 
 	mu      sync.Mutex
 	created []*pb.CreateTaskRequest
 }
 
-func (c *cloud) CreateTask(ctx context.Context, request *pb.CreateTaskRequest) (*pb.Task, error) {
+func (c *cloud) intercept(
+	ctx context.Context, _ string, request, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption,
+) error {
 	c.mu.Lock()
-	c.created = append(c.created, request)
+	c.created = append(c.created, request.(*pb.CreateTaskRequest))
 	c.mu.Unlock()
 	if c.answer != nil {
-		if err := c.answer(ctx); err != nil {
-			return nil, err
-		}
+		return c.answer(ctx)
 	}
-	task := proto.CloneOf(request.GetTask())
-	task.Name = request.GetParent() + "/tasks/its-own"
-	return task, nil
+	return nil
 }
 
 func (c *cloud) times() []time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	times := make([]time.Time, 0, len(c.created))
-	for _, request := range c.created {
-		times = append(times, request.GetTask().GetScheduleTime().AsTime())
-	}
-	return times
+	return filetest.Map(c.created, func(request *pb.CreateTaskRequest) time.Time {
+		return request.GetTask().GetScheduleTime().AsTime()
+	})
 }
 
 func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
 	t.Helper()
-	listener := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	return alarmOn(t, c, listener, now, option.WithEndpoint(listener.Addr().String()))
-}
-
-func alarmOn(
-	t *testing.T, c *cloud, listener net.Listener, now func() time.Time, options ...option.ClientOption,
-) *tasks.Alarm {
-	t.Helper()
-	server := grpc.NewServer()
-	pb.RegisterCloudTasksServer(server, c)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		require.NoError(t, <-ended)
-	})
-	a, err := tasks.New(t.Context(), tasks.Config{
+	a := filetest.Must(tasks.New(t.Context(), tasks.Config{
 		Queue: queue, URL: "https://worker.example/tasks/release-delayed",
 		ServiceAccount: "push@p.iam.gserviceaccount.com", Audience: "https://billhook.push.p.internal", Now: now,
-	}, append(options, option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))...)
-	require.NoError(t, err)
+	}, option.WithEndpoint("passthrough:///127.0.0.1:1"), // no call reaches it
+		option.WithoutAuthentication(), option.WithGRPCDialOption(grpc.WithUnaryInterceptor(c.intercept)),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials()))))(t)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	return a
 }
@@ -175,13 +152,10 @@ func TestRefusedTaskIsRequestedAgain(t *testing.T) {
 func TestAtReturnsInTimeWhenCloudTasksHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		listener := bufconn.Listen(1 << 16)
-		a := alarmOn(t, &cloud{answer: func(ctx context.Context) error {
+		a := newAlarm(t, &cloud{answer: func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}}, listener, still, option.WithEndpoint("passthrough:///cloud"),
-			option.WithGRPCDialOption(grpc.WithContextDialer(
-				func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
+		}}, still)
 		var asking sync.WaitGroup
 		for range 3 {
 			asking.Go(func() {

@@ -34,7 +34,7 @@ const (
 	posted     = "POST 200"
 	found      = "POST 200, GET 200"
 	foundTwice = "POST 200, GET 200, GET 200"
-	cut        = "POST cut, GET 200"
+	cut        = "POST 0, GET 200" // 0: without an answer
 	repeated   = "POST 503, GET 404, POST 200"
 	refusals   = "POST 422, GET 404, POST 422"
 )

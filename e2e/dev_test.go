@@ -41,10 +41,9 @@ func startDev(
 	t *testing.T, environment []string, line string, arguments ...string,
 ) (dev *devRun, found bool) {
 	t.Helper()
-	binary, all := filetest.Must(program())(t), slices.Concat(devPorts, arguments)
-	dev = &devRun{process: exec.Command(binary, all...)} //nolint:noctx // Ctrl-C ends it
+	dev = &devRun{process: operator(t, environment, slices.Concat(devPorts, arguments)...)}
 	stdout := filetest.Must(dev.process.StdoutPipe())(t)
-	dev.process.Stderr, dev.process.Env = os.Stderr, append(os.Environ(), environment...)
+	dev.process.Stderr = os.Stderr
 	require.NoError(t, dev.process.Start())
 	t.Cleanup(func() { _ = dev.process.Process.Kill() })
 	for lines, ended := bufio.NewScanner(stdout), false; !ended && !found && lines.Scan(); {

@@ -25,7 +25,6 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
@@ -43,7 +42,7 @@ type site struct {
 	// Queues are those that run; none: all that are enabled.
 	Queues []string
 	// Provision creates the project's queues, with pushes to workerURL; nil: e2e.Provision does.
-	Provision func(ctx context.Context, workerURL string) error
+	Provision func(workerURL string)
 	// FailPoint, if set, returns the fail point of the next worker.
 	FailPoint func() string
 	// Serves is what the worker serves; empty: all.
@@ -76,12 +75,12 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 		site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database),
 		workerBroker: e2e.NewGate(t, broker), workerGate: e2e.NewGate(t, ""),
 	}
-	webhookBroker, build := e2e.NewGate(t, broker), services
+	webhookBroker := e2e.NewGate(t, broker)
+	binaries, workers := filetest.Must(services())(t), services
 	if of.FailPoint != nil {
-		build = crashing
+		workers = crashing
 	}
-	binaries := filetest.Must(build())(t)
-
+	worker := filepath.Join(filetest.Must(workers())(t), "worker")
 	targets := s.serveTargets(t, of.Around)
 
 	// The store, the publisher and the taps connect to the emulators without a gate.
@@ -105,7 +104,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
 		}
-		return e2e.Start(t.Context(), filepath.Join(binaries, "worker"), environment, s.log)
+		return e2e.Start(t.Context(), worker, environment, s.log)
 	}
 	r.startWorker(t)
 	t.Cleanup(func() { r.worker.Kill() })
@@ -116,20 +115,15 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	webhook := filetest.Must(e2e.Start(t.Context(), filepath.Join(binaries, "webhook"), own, s.log))(t)
 	t.Cleanup(webhook.Kill)
 
-	var published, deadLetters []contract.Message
 	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, shut(r.workerStore), shut(webhookBroker)
-	s.crash = r.killAt
-	s.published = func(t *testing.T) []contract.Message {
+	s.published = func(t *testing.T) (all []contract.Message) {
 		t.Helper()
 		for _, tap := range r.taps {
-			published = append(published, r.messages(t, tap)...)
+			for _, m := range r.pull(t, tap) {
+				all = append(all, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+			}
 		}
-		return published
-	}
-	s.deadLetters = func(t *testing.T) []contract.Message {
-		t.Helper()
-		deadLetters = append(deadLetters, r.messages(t, r.id(e2e.Queue+"-dlq-hold"))...)
-		return slices.Clone(deadLetters)
+		return all
 	}
 	s.task = func(ctx context.Context, name string) (map[string]any, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.workerURL+"/tasks/"+name, http.NoBody)
@@ -163,7 +157,7 @@ func (s *stack) serveTargets(t *testing.T, around func(http.Handler) http.Handle
 func (r *real) provision(t *testing.T) {
 	t.Helper()
 	if r.Provision != nil {
-		require.NoError(t, r.Provision(t.Context(), r.workerURL))
+		r.Provision(r.workerURL)
 		return
 	}
 	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
@@ -201,28 +195,6 @@ func (r *real) requireCopies(t *testing.T) {
 		linked++
 	}
 	require.GreaterOrEqual(t, linked, len(r.documents(t, customers.Collection)))
-}
-
-// killAt is the stack's crash.
-func (r *real) killAt(t *testing.T, afterCommit bool, eventID string, send func()) bool {
-	t.Helper()
-	held := r.workerStore.HoldRequests
-	if afterCommit {
-		held = r.workerStore.HoldAnswers
-	}
-	caught := held()
-	send()
-	<-caught
-	for afterCommit && r.status(t, eventID) != "COMPLETED" {
-		// The answer was to a read before the commit, of which there are more on a busy machine: it passes.
-		r.workerStore.Open()
-		held()
-		e2e.Wait(t.Context(), pollInterval)
-	}
-	r.worker.Kill()
-	r.workerStore.Drop()
-	r.startWorker(t)
-	return !afterCommit || len(r.waitingOf(t, lane.Outbox, eventID)) > 0 // its answer may have passed, too
 }
 
 func shut(g *e2e.Gate) func(bool) {
@@ -291,12 +263,4 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 		}
 		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(), ack))
 	}
-}
-
-func (r *real) messages(t *testing.T, id string) (all []contract.Message) {
-	t.Helper()
-	for _, m := range r.pull(t, id) {
-		all = append(all, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
-	}
-	return all
 }

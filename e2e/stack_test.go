@@ -51,46 +51,48 @@ func TestMain(m *testing.M) {
 
 var built string
 
-var commands = []string{"billhook/cmd/webhook", "billhook/cmd/worker"}
+// The folders of the commands: those of production, and the worker that a fail point can end.
+var (
+	program  = builds("program", "", "billhook/cmd/billhook")
+	services = builds("services", "", "billhook/cmd/webhook", "billhook/cmd/worker")
+	crashing = builds("crashing", "failpoints", "billhook/cmd/worker")
+)
 
-var program = sync.OnceValues(func() (string, error) {
-	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook/cmd/billhook")
-})
-
-// The folders of the services: those of production, and those that a fail point can end.
-var services, crashing = builds("services", ""), builds("crashing", "failpoints")
-
-func builds(name, tag string) func() (string, error) {
+func builds(name, tag string, commands ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		folder := filepath.Join(built, name)
 		return folder, e2e.Build(context.Background(), folder, tag, commands...)
 	})
 }
 
+// operator returns the command line with these arguments, of an operator with this environment alone.
+func operator(t *testing.T, environment []string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	folder := filetest.Must(program())(t)
+	ctx := context.WithoutCancel(t.Context()) // a cleanup may still need it
+	command := exec.CommandContext(ctx, filepath.Join(folder, "billhook"), arguments...)
+	command.Env = append([]string{"OPS_OPERATOR=ada", "HOME=" + folder}, environment...)
+	return command
+}
+
 func billhook(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filetest.Must(program())(t), arguments...)
-	command.Env = []string{"OPS_OPERATOR=ada"}
-	said, err := command.CombinedOutput()
+	said, err := operator(t, nil, arguments...).CombinedOutput()
 	return string(said), err
 }
 
 type stack struct {
 	webhookURL, workerURL string
 	// opsURL serves people: the worker, unless a process of their own does.
-	opsURL      string
-	catalog     *catalog.Catalog
-	serviceURL  string // empty on the emulators
-	log         *e2e.Log
-	store       store.Store
-	publish     func(ctx context.Context, topic string, m contract.Message) (string, error)
-	published   func(t *testing.T) []contract.Message
-	deadLetters func(t *testing.T) []contract.Message
-	storeDown   func(down bool)
-	brokerDown  func(down bool)
-	// crash runs send, and kills and restarts the worker during the event's commit, before the commit reaches
-	// the store or after it. It reports false, and kills nothing, if it caught another request, such as a read.
-	crash func(t *testing.T, afterCommit bool, eventID string, send func()) bool
+	opsURL     string
+	catalog    *catalog.Catalog
+	serviceURL string // empty on the emulators
+	log        *e2e.Log
+	store      store.Store
+	publish    func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published  func(t *testing.T) []contract.Message
+	storeDown  func(down bool)
+	brokerDown func(down bool)
 	// service and gateway are the stand-ins of the subscription service and of the payment gateway.
 	service *standin.Receiver
 	gateway *standin.Gateway
@@ -110,18 +112,15 @@ func onlyInFull(t *testing.T) {
 }
 
 // shortWaits returns a folder with the shipped catalog, with half a second between attempts, which doubles,
-// and breakers that the failures of all cases do not open.
-func shortWaits(t *testing.T) (folder string) {
+// breakers that the failures of all cases do not open, and more replacements.
+func shortWaits(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
-	pairs := []string{
-		`jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`,
-	}
+	pairs = append(pairs, `jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`,
+		`schedule: ["0s", "0.5s", "1s"]`, `maximum_backoff: "600s"`, `maximum_backoff: "1s"`,
+		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	for _, wait := range []string{"1s", "2s", "3s", "5s", "10s", "60s"} {
 		pairs = append(pairs, fmt.Sprintf("minimum_backoff: %q", wait), `minimum_backoff: "0.5s"`)
 	}
-	// This leaves out PayNow's events, in lines of their own: a crash needs their cached ordering check.
-	pairs = append(pairs, `maximum_backoff: "600s", multiplier`, `maximum_backoff: "1s", multiplier`,
-		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	return changedCatalog(t, pairs...)
 }
 
@@ -144,7 +143,7 @@ func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
 func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Config)) *stack {
 	t.Helper()
 	log := &e2e.Log{}
-	breaking, crashNext := breakingStore()
+	breaking := &storetest.Faults{}
 	taps := map[string]*tappedPublisher{}
 	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
@@ -172,49 +171,8 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 		published: func(*testing.T) []contract.Message {
 			return append(taps["webhook"].all(), taps["worker"].all()...)
 		},
-		deadLetters: func(*testing.T) (all []contract.Message) {
-			for _, m := range running.Broker.Held(e2e.Queue + "-dlq-hold") {
-				all = append(all, m.Message)
-			}
-			return all
-		},
 		service: running.Service, gateway: running.Gateway, task: running.Task,
 		storeDown: breaking.Down, brokerDown: taps["webhook"].down.Store,
-		crash: func(t *testing.T, afterCommit bool, _ string, send func()) bool {
-			t.Helper()
-			crashed := crashNext(afterCommit)
-			send()
-			<-crashed
-			return true
-		},
-	}
-}
-
-// breakingStore returns a store that fails on demand. crashNext has it cut the connection of the request with
-// the next commit, before or after that commit, as a killed process would.
-func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-chan struct{}) {
-	type point struct {
-		reached     chan struct{}
-		afterCommit bool
-	}
-	var next atomic.Pointer[point]
-	s = &storetest.Faults{OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		crash := next.Swap(nil)
-		if crash == nil {
-			return do()
-		}
-		defer close(crash.reached)
-		if crash.afterCommit {
-			if err := do(); err != nil {
-				return err
-			}
-		}
-		panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
-	}}
-	return s, func(afterCommit bool) <-chan struct{} {
-		crash := &point{make(chan struct{}), afterCommit}
-		next.Store(crash)
-		return crash.reached
 	}
 }
 
@@ -354,21 +312,10 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	return record
 }
 
-func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
+func (s *stack) documents(t *testing.T, collection string) []store.Document {
 	t.Helper()
-	of := store.Query{Collection: collection, Limit: store.MaxPage}
-	for doc, err := range store.Each(t.Context(), s.store, of) {
-		require.NoError(t, err)
-		all = append(all, doc)
-	}
-	return all
-}
-
-func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
-	t.Helper()
-	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool {
-		return m.Attributes["event_id"] != eventID
-	})
+	whole := func(doc store.Document) (store.Document, error) { return doc, nil }
+	return filetest.Must(store.All(t.Context(), s.store, store.Query{Collection: collection}, whole))(t)
 }
 
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {

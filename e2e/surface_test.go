@@ -170,12 +170,11 @@ func (r *surface) commandsOf(parents ...string) (all []string) {
 
 // run runs a command as a person.
 func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit int) {
-	command := exec.CommandContext(r.t.Context(), filetest.Must(program())(r.t), arguments...)
-	command.Env = []string{
+	command := operator(r.t, []string{
 		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL,
-		"CATALOG_DIR=" + r.catalogFolder, "HOME=" + r.catalogFolder,
+		"CATALOG_DIR=" + r.catalogFolder,
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
-	}
+	}, arguments...)
 	command.Dir = r.folder
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr

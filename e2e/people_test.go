@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -11,13 +10,11 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 )
 
-// The process for people accepts no push and no task, the worker answers no person, and runs the operations
-// that people begin in their process, also when that is killed.
+// The worker runs the operations that people begin in a process of their own, also when that is killed.
 func TestPeopleAndPushesAreServedByTwoProcesses(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
@@ -32,16 +29,6 @@ func TestPeopleAndPushesAreServedByTwoProcesses(t *testing.T) {
 		return p
 	}
 	first := people()
-	for request, want := range map[string][2]int{ // of the worker, and of the process for people
-		"GET /ops/": {404, 200}, "GET /v1/ops/queues": {404, 200}, "POST /v1/queue/retry": {404, 404},
-		"POST /push/" + e2e.Queue: {400, 404}, "POST /tasks/relay-outbox": {200, 404},
-	} {
-		method, path, _ := strings.Cut(request, " ")
-		require.Equal(t, want, [2]int{
-			servicetest.Status(t, method, s.workerURL+path), servicetest.Status(t, method, s.opsURL+path),
-		}, request)
-	}
-
 	var buried []e2e.Order
 	for range 4 {
 		o := s.newOrder()

@@ -144,16 +144,16 @@ func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Parallel()
 	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org " +
 		"PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
-	for line, want := range map[string][4]int{
-		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200},
-		push + "iam":                {401, 401, 200, 200},
-		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " +
-			proxied: {404, 404, 200, 200},
+	for line, want := range map[string][5]int{
+		push + "none": {404, 503, 200, 200, 404}, push + "oidc": {401, 401, 200, 200, 404},
+		push + "iam":                            {401, 401, 200, 200, 404},
+		push + "none SERVES=pushes":             {404, 503, 404, 404, 404},
+		"SERVES=people POOL=nowhere " + proxied: {404, 404, 200, 200, 404},
 	} {
 		url, _, end := servicetest.Start(t, run, values(line))
 		for i, request := range []string{
 			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog",
-			"GET /v1/ops/catalog/queues/paynow-events",
+			"GET /v1/ops/catalog/queues/paynow-events", "POST /v1/queue/retry",
 		} {
 			method, path, _ := strings.Cut(request, " ")
 			require.Equal(t, want[i], servicetest.Status(t, method, url+path), "%s: %s", line, request)

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +24,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
@@ -95,7 +93,6 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		t.Run("readme", ada.readme)
 		return
 	}
-	t.Run("an id of any kind is found in one box", func(t *testing.T) { ada.t = t; ada.searches(full) })
 	t.Run("each link of an event's page leads to a page", full.links)
 	t.Run("the answers of forms", func(t *testing.T) { ada.t = t; ada.answers(check) })
 }
@@ -222,38 +219,6 @@ func (p *tab) answers(check func(*tab) []string) {
 		p.sees(form.says)
 		p.faultless(form.path, check)
 	}
-}
-
-// searches finds everything with an id by that alone.
-func (p *tab) searches(s *shop) {
-	p.t.Helper()
-	for prefix, ids := range s.subjects(p.t) {
-		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
-		if slices.Contains([]string{
-			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "reasons", "stock",
-			"usage",
-		}, kind) {
-			continue // their ids are names, or ids of something else, too
-		}
-		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
-	}
-	p.search(payNowOrder, "/ops/events/"+event)
-	p.search(buyer, "/ops/accounts/"+string(ledger.UserPoints(buyer)))
-	p.search("dev-trial-subscription", "/ops/events/") // a correlation id
-	p.goes("/ops/search?q=nothing-has-this-id")
-	p.sees("Nothing has this id")
-}
-
-func (p *tab) search(id, leads string) {
-	p.t.Helper()
-	p.goes("/ops/")
-	p.types("^Search by any id", "  "+id+" ")
-	p.presses("button", "^Search$")
-	if !strings.HasPrefix(p.path(), leads) { // several things have the id
-		p.at("/ops/search")
-		p.presses("address", leads)
-	}
-	p.at(leads)
 }
 
 var ownLink = regexp.MustCompile(`<a [^>]*href="(/[^"]*)"`)

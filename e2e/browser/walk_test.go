@@ -91,6 +91,8 @@ func TestOnCallAMissingProductIsSetAndItsOrdersReplayed(t *testing.T) {
 	ada.presses("address", "/ops/dead-letters?")
 	ada.sees("unknown_product")
 	ada.presses("address", "/ops/dead-letters/"+deadLetters.Items[0].ID)
+	ada.types("^Search by any id", "  "+deadLetters.Items[0].EventID+" ")
+	ada.presses("button", "^Search$")
 	ada.presses("address", "/ops/events/"+deadLetters.Items[0].EventID)
 	ada.sees(unknownProduct)
 

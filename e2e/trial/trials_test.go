@@ -119,7 +119,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 	}
 	for says, arguments := range map[string]string{
 		"OrderCancelled 55, OrderConfirmed 5, ": "flashsale -orders 60 -pieces 5 -kills-every 0",
-		"credited ":                             "soak -seed 1 -events 60 -customers 5 -kills 0",
+		"credited ":                             "soak -seed 1 -events 60 -customers 5 -kills 1",
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()

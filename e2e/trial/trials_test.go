@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/xml"
 	"errors"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
-	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -41,15 +38,13 @@ func tried(t *testing.T, arguments string) string {
 	return out.String()
 }
 
-func TestALoadIsMeasuredAndPlotted(t *testing.T) {
+func TestALoadIsMeasured(t *testing.T) {
 	t.Parallel()
-	plot := filepath.Join(t.TempDir(), "load.svg")
-	said := tried(t, "load -rates 20,40 -for 1s -warm 0s -on 40 -bursts 20 -stall 300ms -plot "+plot)
+	said := tried(t, "load -rates 20,40 -for 1s -warm 0s -on 40 -bursts 20 -stall 300ms")
 	for _, row := range []string{"", ", 20 at once", ", a stall of 300ms", ", a typed decode too"} {
 		require.Regexp(t, `(?m)^40/s`+row+` +[1-9]\d*/s`, said)
 	}
 	require.Regexp(t, `(?m)^20/s +[1-9]\d*/s`, said)
-	require.NoError(t, xml.Unmarshal([]byte(filetest.Read(t, plot)), new(struct{})))
 }
 
 func TestAStallIsOverAfterTheLastSlowSecond(t *testing.T) {

@@ -81,12 +81,6 @@ func credit(t *testing.T, s *stack) {
 	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", s.status(t, o.EventID))
-
-	guest := s.newOrder()
-	guest.UID = ""
-	s.accepted(t, guest.JSON())
-	s.until(t, guest.EventID, "processed")
-	require.Equal(t, int64(2000), s.balance(t, ledger.CustomerPoints(guest.CustomerID)))
 }
 
 func unknownProduct(t *testing.T, s *stack) {

@@ -123,12 +123,7 @@ func (s *crashed) requireCounts(t *testing.T, records, entries, payments, deadLe
 	require.Equal(t, []int{records, entries, payments, deadLetters}, got)
 }
 
-func (s *crashed) order() e2e.Order {
-	return e2e.Order{
-		EventID: s.event, OrderID: s.event + "2", CustomerID: s.event + "3", UID: "uid-" + s.event,
-		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 2, Price: 1000}},
-	}
-}
+func (s *crashed) order() e2e.Order { return orderOf(s.event) }
 
 func (s *crashed) requirePoints(t *testing.T, orders int64) {
 	t.Helper()
@@ -190,14 +185,13 @@ func (s *crashed) sample(name, eventID string) []byte {
 	})
 }
 
-func renewed(t *testing.T, s *crashed) { s.notified(t, samples.SubscriptionRenewed) }
+var renewed, canceled = notified(samples.SubscriptionRenewed), notified(samples.SubscriptionCanceled)
 
-func canceled(t *testing.T, s *crashed) { s.notified(t, samples.SubscriptionCanceled) }
-
-func (s *crashed) notified(t *testing.T, sample string) {
-	t.Helper()
-	s.sends(t, s.sample(sample, s.event))
-	s.appliedOnce(t)
+func notified(sample string) func(*testing.T, *crashed) {
+	return func(t *testing.T, s *crashed) {
+		s.sends(t, s.sample(sample, s.event))
+		s.appliedOnce(t)
+	}
 }
 
 func (s *crashed) appliedOnce(t *testing.T) {
@@ -232,16 +226,18 @@ func unpublished(t *testing.T, s *crashed) {
 	s.appliedOnce(t)
 }
 
-func refused(t *testing.T, s *crashed) { s.undelivered(t, samples.SubscriptionRenewed) }
+var (
+	refused        = undelivered(samples.SubscriptionRenewed)
+	canceledInVain = undelivered(samples.SubscriptionCanceled)
+)
 
-func canceledInVain(t *testing.T, s *crashed) { s.undelivered(t, samples.SubscriptionCanceled) }
-
-func (s *crashed) undelivered(t *testing.T, sample string) {
-	t.Helper()
-	s.sends(t, s.sample(sample, s.event))
-	s.settles(t, "COMPLETED DEAD_LETTERED")
-	require.Zero(t, s.service.Applied(s.update))
-	s.requireCounts(t, 2, 0, 1, 1)
+func undelivered(sample string) func(*testing.T, *crashed) {
+	return func(t *testing.T, s *crashed) {
+		s.sends(t, s.sample(sample, s.event))
+		s.settles(t, "COMPLETED DEAD_LETTERED")
+		require.Zero(t, s.service.Applied(s.update))
+		s.requireCounts(t, 2, 0, 1, 1)
+	}
 }
 
 // orphaned: the worker of an update dies, the broker drops its message, and a sweep republishes it.

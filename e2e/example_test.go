@@ -118,7 +118,8 @@ func TestTheExamplesQueueHandlesItsEventsOnceAndAQueueThatPostsNeedsNoProgram(t 
 	t.Parallel()
 	folder := changedCatalog(t)
 	addTo(t, folder, exampleLines(t))
-	addTo(t, folder, map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
+	mails := map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget}
+	addTo(t, folder, mails)
 	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})

@@ -28,7 +28,8 @@ func install(t *testing.T, project, name string) (i *installed) {
 	folder := shortWaits(t)
 	i = &installed{environment: []string{
 		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t),
-		"QUEUES=" + strings.Join(paynowQueues, ","), "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "CATALOG_DIR=" + folder,
+		"QUEUES=" + strings.Join(paynowQueues, ","), "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
+		"CATALOG_DIR=" + folder,
 	}}
 	_, i.real = startReal(t, site{
 		Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues,
@@ -50,7 +51,8 @@ func (i *installed) says(t *testing.T, arguments ...string) string {
 // switches pauses or resumes the queue. This worker may not change subscriptions, and says who may.
 func (i *installed) switches(t *testing.T, how, done string) {
 	t.Helper()
-	said, err := operator(t, i.environment, "queues", how, e2e.Queue, "--yes", "--why", "tested").CombinedOutput()
+	command := operator(t, i.environment, "queues", how, e2e.Queue, "--yes", "--why", "tested")
+	said, err := command.CombinedOutput()
 	require.Error(t, err, string(said))
 	require.Contains(t, string(said), "run billhook admin switch "+e2e.Queue)
 	require.Contains(t, i.says(t, "admin", "switch", e2e.Queue), done)

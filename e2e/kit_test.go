@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"syscall"
 )
 
 // Only tests refund a whole order, shut a gate, aim it, and wait for a process to die.
@@ -26,16 +25,12 @@ func (g *Gate) Aim(target string) {
 // Shut cuts all connections, and each new one.
 func (g *Gate) Shut() { g.set(gateShut, true) }
 
-// Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
-func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
+// Died waits until the process ends by itself, and returns how it has ended.
+func (p *Process) Died(ctx context.Context) (string, error) {
 	select {
 	case <-p.ended:
+		return p.command.ProcessState.String(), nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("%s still runs: %w", filepath.Base(p.command.Path), ctx.Err())
+		return "", fmt.Errorf("%s still runs: %w", filepath.Base(p.command.Path), ctx.Err())
 	}
-	status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() {
-		return 0, nil
-	}
-	return status.Signal(), nil
 }

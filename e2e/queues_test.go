@@ -69,8 +69,8 @@ func (s queueStory) put(t *testing.T, id string) {
 	require.Equal(t, id, answer.EventID)
 }
 
-// effect returns the effects of an event, and how to behave in it: the gateway has it by the payment, an index
-// by the document, and any other service by the event.
+// effect returns how often an event took effect, and how its service is made to fail: the gateway knows it by
+// the payment, an index by the document, and any other service by the event.
 func (s queueStory) effect(id string) (times int, behave func(standin.Mode, int) error) {
 	if s.handler.Post.Target == "" {
 		return s.gateway.CarriedOut(id), func(m standin.Mode, n int) error { return s.gateway.Behave(id, m, n) }

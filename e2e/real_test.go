@@ -91,9 +91,8 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	r.admin = filetest.Must(client.NewClient(life, of.Project, options...))(t)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, targets), "HOME="+binaries,
-		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation,
-		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
+	common := append(e2e.Environment(of.Project, of.Installation, s.catalog, of.Queues, targets),
+		"HOME="+binaries, "CATALOG_DIR="+of.CatalogDir)
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	s.opsURL = s.workerURL
 	r.start = func(serves string) (*e2e.Process, error) {
@@ -176,7 +175,7 @@ func (r *real) requireCopies(t *testing.T) {
 		answer := filetest.Must(e2e.Do(e2e.Request(t.Context(), http.MethodPost, url, []byte("{}"), owner)))(t)
 		return filetest.JSON[struct{ CollectionIDs []string }](t, answer.Body).CollectionIDs
 	}
-	ingest := e2e.IngestDatabase(r.Installation)
+	ingest := r.id("ingest")
 	require.Subset(t, collections("(default)"), []string{dedupe.Collection, deadletter.Collection, "customers"})
 	read := []string{"customers", "orders", "products", mirror.Collection, webhook.BlocksCollection}
 	require.Subset(t, read, collections(ingest))

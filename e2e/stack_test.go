@@ -206,13 +206,16 @@ const patience = 90 * time.Second
 // pollInterval is for waits on a store or a broker: each read is expensive for an emulator.
 const pollInterval = 200 * time.Millisecond
 
-// newOrder returns an order of two of the product worth 1000, by a new customer.
-func (s *stack) newOrder() e2e.Order {
-	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+// orderOf returns an order of two of the product worth 1000, by a customer of its own.
+func orderOf(id string) e2e.Order {
 	return e2e.Order{
-		EventID: n, OrderID: n + "2", CustomerID: n + "3", UID: "uid-" + n,
+		EventID: id, OrderID: id + "2", CustomerID: id + "3", UID: "uid-" + id,
 		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 2, Price: 1000}},
 	}
+}
+
+func (s *stack) newOrder() e2e.Order {
+	return orderOf(fmt.Sprint(700000000000000000 + s.seq.Add(1)*100))
 }
 
 func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
@@ -246,13 +249,20 @@ func platformEvent(id, eventType, data string) string {
 	return fmt.Sprintf(form, id, eventType, data)
 }
 
-func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
+// as calls the API as a person, and decodes the answer, unless that is nil.
+func (s *stack) as(t *testing.T, who, method, path string, question, answer any) e2e.Answer {
 	t.Helper()
-	got := filetest.Must(e2e.Ask(t.Context(), s.opsURL, "ada", method, path, question))(t)
+	got := filetest.Must(e2e.Ask(t.Context(), s.opsURL, who, method, path, question))(t)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
 		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
 	}
+	return got
+}
+
+func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
+	t.Helper()
+	s.as(t, "ada", method, path, question, answer)
 }
 
 func (s *stack) terminal(t *testing.T, arguments ...string) string {

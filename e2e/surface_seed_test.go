@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -68,16 +67,13 @@ func (r *surface) settled() {
 	}, patience, 20*time.Millisecond)
 }
 
-// answered records and returns the answer to a request.
-func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
-	r.t.Helper()
-	got := filetest.Must(e2e.Do(request, nil))(r.t)
+// answered records an answer.
+func (r *surface) answered(file, what string, got e2e.Answer) {
 	entry := map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))}
 	if got.RetryAfter != "" {
 		entry["retry_after"] = got.RetryAfter
 	}
 	r.seen(file, entry)
-	return got
 }
 
 // webhook sends a body as PayNow does.
@@ -87,27 +83,20 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 	for _, change := range more {
 		change(request)
 	}
-	r.answered("answers/webhooks", what, request)
+	r.answered("answers/webhooks", what, filetest.Must(e2e.Do(request, nil))(r.t))
 }
 
 // message sends a body to the addresses for producers.
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
-	got := r.signed(r.t, path, body)
-	answer := content([]byte(got.Body))
-	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": answer})
+	r.answered("answers/messages", what, r.signed(r.t, path, body))
 }
 
 // does calls the API as a person, records the answer, and puts it into answer.
 func (r *surface) does(who, method, path string, question, answer any) {
 	r.t.Helper()
-	body, as := filetest.Must(json.Marshal(question))(r.t), map[string]string{"X-Operator": who}
-	request := filetest.Must(e2e.Request(r.t.Context(), method, r.workerURL+path, body, as))(r.t)
-	got := r.answered("answers/people", who+" "+method+" "+path, request)
-	require.Less(r.t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
-	if answer != nil {
-		require.NoError(r.t, json.Unmarshal([]byte(got.Body), answer))
-	}
+	got := r.as(r.t, who, method, path, question, answer)
+	r.answered("answers/people", who+" "+method+" "+path, got)
 }
 
 // manage changes what people may change.
@@ -199,8 +188,8 @@ func (r *surface) refusals() {
 		`{"messages":[{"message":`+good+`},{"message":`+bad+`}]}`)
 	for _, body := range []string{"{", `{"message":{"data":"e30=","attributes":{}},"subscription":"s"}`} {
 		url := r.workerURL + "/push/" + e2e.Queue
-		request := filetest.Must(e2e.Request(r.t.Context(), http.MethodPost, url, []byte(body), nil))(r.t)
-		r.answered("answers/pushes", "a push without a token", request)
+		got := filetest.Must(e2e.Do(e2e.Request(r.t.Context(), http.MethodPost, url, []byte(body), nil)))(r.t)
+		r.answered("answers/pushes", "a push without a token", got)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/emulator"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
@@ -50,10 +51,7 @@ func installed(t *testing.T) emulator.SDK {
 		t.Skip("left out: it starts emulators of its own; other suites start theirs by the same code")
 	}
 	sdk, err := emulator.Find()
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skipf("left out: %v", err)
-	}
-	require.NoError(t, err)
+	emulatortest.Needs(t, err)
 	return sdk
 }
 

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"html"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,6 +23,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
@@ -132,14 +133,11 @@ func (p *tab) readme(t *testing.T) {
 	}
 }
 
-// axe returns the script of axe-core. Without it the test is skipped, unless REQUIRE_EMULATORS=1.
+// axe returns the script of axe-core, which `make axe` installs, and the test needs.
 func axe(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("..", "..", "bin", "axe", "node_modules", "axe-core", "axe.min.js"))
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("axe-core is not installed: make axe")
-	}
-	require.NoError(t, err, "make axe")
+	emulatortest.Needs(t, err)
 	return string(script)
 }
 
@@ -225,11 +223,9 @@ var ownLink = regexp.MustCompile(`<a [^>]*href="(/[^"]*)"`)
 
 func (s *shop) links(t *testing.T) {
 	load := func(path string) (status int, links [][]string) {
-		response, err := http.Get(s.WorkerURL + path) //nolint:noctx // it ends with the shop
-		require.NoError(t, err)
-		defer func() { _ = response.Body.Close() }()
-		page := filetest.Must(io.ReadAll(response.Body))(t)
-		return response.StatusCode, ownLink.FindAllStringSubmatch(string(page), -1)
+		url := s.WorkerURL + path
+		page := filetest.Must(e2e.Do(e2e.Request(t.Context(), http.MethodGet, url, nil, nil)))(t)
+		return page.Status, ownLink.FindAllStringSubmatch(page.Body, -1)
 	}
 	followed, found := map[string]bool{}, 0
 	for path := "/v1/ops/events?limit=100"; path != ""; {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,14 +82,10 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 // post sends a signed request.
 func (o *outside) post(r *run, path, key, body string) {
 	signer := filetest.Must(signature.NewSigner(signature.Generic, chaosSecret))(r)
-	request := httptest.NewRequestWithContext(r.ctx, http.MethodPost, path, strings.NewReader(body))
-	request.Header.Set("Idempotency-Key", key)
-	for name, value := range signer.Sign(key, []byte(body), time.Now()) {
-		request.Header.Set(name, value)
-	}
-	answer := httptest.NewRecorder()
-	o.Config.Handler.ServeHTTP(answer, request)
-	require.Equal(r, http.StatusOK, answer.Code)
+	headers := signer.Sign(key, []byte(body), time.Now())
+	headers["Idempotency-Key"] = key
+	answer := filetest.Must(e2e.Do(e2e.Request(r.ctx, http.MethodPost, o.URL+path, []byte(body), headers)))(r)
+	require.Equal(r, http.StatusOK, answer.Status)
 }
 
 // entryOf is the entry of an event in the books.

@@ -191,7 +191,7 @@ func deploy(r *run, queues ...string) *deployed {
 	}))(r)
 	targets := httptest.NewServer(d.receiver)
 	r.Cleanup(func() { d.receiver.Close(); targets.Close() })
-	environment := append(e2e.Environment(project, d.catalog, queues, targets.URL),
+	environment := append(e2e.Environment(project, "", d.catalog, queues, targets.URL),
 		"HOME="+folder, "PUBSUB_EMULATOR_HOST="+broker, "FIRESTORE_EMULATOR_HOST="+database)
 	d.begin(r, filepath.Join(folder, "worker"), &d.log, func(int) []string { return environment })
 	r.must(e2e.Provision(r.ctx, project, d.catalog, broker, d.front(0)))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"maps"
 	"os"
@@ -14,9 +13,10 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/emulator"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -108,10 +108,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Skip("it builds and starts the services")
 	}
 	t.Parallel()
-	_, err := emulator.Find()
-	if errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip(err)
-	}
+	emulatortest.Needs(t, filetest.ErrorOf(emulator.Find()))
 	for says, arguments := range map[string]string{
 		"OrderCancelled 55, OrderConfirmed 5, ": "flashsale -orders 60 -pieces 5 -kills-every 0",
 		"credited ":                             "soak -seed 1 -events 60 -customers 5 -kills 1",
@@ -155,10 +152,10 @@ func TestWrongBalancesAreFound(t *testing.T) {
 	t.Parallel()
 	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
 		err := failure(t, func(r *run) {
-			e := embed(r, devstack.Config{Catalog: catalogtest.Shipped()})
+			b := &billhook{run: r, store: r.temporary()}
 			account := ledger.UserPoints("u").Key("default")
-			storetest.Put(r, e.Store, store.Increment(account, map[string]int64{"balance": 1000}, nil))
-			r.none(e.wrongPoints(map[string]int64{"u": points}))
+			storetest.Put(r, b.store, store.Increment(account, map[string]int64{"balance": 1000}, nil))
+			r.none(b.wrongPoints(map[string]int64{"u": points}))
 		})
 		require.Equal(t, broken, err != nil, "%d: %v", points, err)
 	}

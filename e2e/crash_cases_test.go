@@ -22,7 +22,6 @@ import (
 	at "billhook/internal/platform/failpoint"
 	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -119,7 +118,7 @@ var crashCases = []crashCase{
 func (s *crashed) requireCounts(t *testing.T, records, entries, payments, deadLetters int) {
 	t.Helper()
 	of := []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection}
-	got := filetest.Map(of, func(collection string) int { return len(s.documents(t, collection)) })
+	got := filetest.Map(of, func(collection string) int { return len(storetest.All(t, s.store, collection)) })
 	require.Equal(t, []int{records, entries, payments, deadLetters}, got)
 }
 
@@ -141,7 +140,7 @@ func credited(t *testing.T, s *crashed) {
 func linked(t *testing.T, s *crashed) {
 	s.sends(t, s.order().JSON())
 	s.settles(t, noUpdate)
-	done := func() bool { return len(s.documents(t, mirror.Collection)) == 0 }
+	done := func() bool { return len(storetest.All(t, s.store, mirror.Collection)) == 0 }
 	require.Eventually(t, done, patience, pollInterval, "the task does it")
 	o := s.order()
 	require.Equal(t, o.UID, s.accepted(t, o.Refund(s.event+"1").JSON()).OrderingKey)
@@ -253,9 +252,10 @@ func orphaned(t *testing.T, s *crashed) {
 	}
 	require.Len(t, s.dropped, 1)
 	s.provision(t)
-	doc := storetest.Get(t, s.store, dedupe.Key(s.updates.ID, dedupe.DefaultTenant, s.update))
-	doc.Fields["lease_until"] = doc.Fields["lease_until"].(time.Time).Add(-time.Hour)
-	storetest.Put(t, s.store, store.Replace(doc.Key, doc.Version, doc.Fields))
+	record := dedupe.Key(s.updates.ID, dedupe.DefaultTenant, s.update)
+	storetest.Edit(t, s.store, record, func(fields map[string]any) {
+		fields["lease_until"] = fields["lease_until"].(time.Time).Add(-time.Hour)
+	})
 	s.startWorker(t)
 	s.passPoints(t)
 	s.appliedOnce(t)
@@ -290,7 +290,7 @@ func sealed(t *testing.T, s *crashed) {
 	}
 	leaves := s.leaves(t)
 	require.Len(t, leaves, int(posted))
-	for _, doc := range s.documents(t, ledger.Entries) {
+	for _, doc := range storetest.All(t, s.store, ledger.Entries) {
 		require.Len(t, leaves[doc.Key.ID], 1, "an entry has one position, under one seal")
 	}
 	require.Regexp(t, `SEALS +2\nSEALED ENTRIES +5\nENTRIES WITHOUT A SEAL +0\n(.*\n)*The books verify: `+
@@ -301,7 +301,7 @@ func sealed(t *testing.T, s *crashed) {
 func (s *crashed) leaves(t *testing.T) map[string][]string {
 	t.Helper()
 	places := map[string][]string{}
-	for _, doc := range s.documents(t, seal.Leaves) {
+	for _, doc := range storetest.All(t, s.store, seal.Leaves) {
 		for i, leaf := range doc.Fields["leaves"].([]any) {
 			_, id, ok := strings.Cut(leaf.(string), " ")
 			require.True(t, ok)

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
 )
 
 type crashCase struct {
@@ -175,8 +176,8 @@ func (s *crashed) state(t *testing.T) string {
 func (s *crashed) settles(t *testing.T, state string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return s.state(t) == state && len(s.documents(t, lane.Outbox.Entries())) == 0 &&
-			len(s.documents(t, lane.Outbox.Lanes())) == 0
+		return s.state(t) == state && len(storetest.All(t, s.store, lane.Outbox.Entries())) == 0 &&
+			len(storetest.All(t, s.store, lane.Outbox.Lanes())) == 0
 	}, patience, 2*pollInterval)
 	open := map[string]bool{}
 	require.Eventually(t, func() bool {

@@ -75,15 +75,6 @@ func (s *stack) delayedOf(t *testing.T, eventID string) []store.Document {
 	return filetest.Must(s.store.Query(t.Context(), of))(t).Documents
 }
 
-// bringForward makes documents due a second ago.
-func (s *stack) bringForward(t *testing.T, field string, documents ...store.Document) {
-	t.Helper()
-	for _, doc := range documents {
-		doc.Fields[field] = time.Now().Add(-time.Second).UTC().Truncate(time.Microsecond)
-		storetest.Put(t, s.store, store.Set(doc.Key, doc.Fields))
-	}
-}
-
 func shopOrderPaid(t *testing.T, s *stack) {
 	order, product, record := s.ordered(t)
 	paid := s.newOrder()
@@ -110,9 +101,15 @@ func shopOrderTimesOut(t *testing.T, s *stack) {
 	waiting := s.delayedOf(t, record.EventID)
 	require.Len(t, waiting, 1)
 	one := store.Query{Collection: orders.Collection, Equal: map[string]any{"order_id": order}, Limit: 1}
-	s.bringForward(t, "payment_due", filetest.Must(s.store.Query(t.Context(), one))(t).Documents...)
-	lanes := store.Key{Collection: lane.Delayed.Lanes(), ID: waiting[0].Key.ID[:24]}
-	s.bringForward(t, "due_at", waiting[0], storetest.Get(t, s.store, lanes))
+	for key, field := range map[store.Key]string{
+		filetest.Must(s.store.Query(t.Context(), one))(t).Documents[0].Key: "payment_due",
+		waiting[0].Key: "due_at",
+		{Collection: lane.Delayed.Lanes(), ID: waiting[0].Key.ID[:24]}: "due_at",
+	} {
+		storetest.Edit(t, s.store, key, func(fields map[string]any) {
+			fields[field] = time.Now().Add(-time.Second).UTC().Truncate(time.Microsecond)
+		})
+	}
 	require.NoError(t, filetest.ErrorOf(s.task(t.Context(), "release-delayed")))
 	late := s.ends(t, orderQueue, record.Emitted[0].EventID)
 	require.Equal(t, "cancelled_payment_timeout", late.Result)

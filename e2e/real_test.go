@@ -31,6 +31,7 @@ import (
 	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // site is the configuration of real processes on Google's emulators.
@@ -167,7 +168,7 @@ func (r *real) requireCopies(t *testing.T) {
 	t.Helper()
 	// it does the to-dos of killed workers
 	require.NoError(t, filetest.ErrorOf(r.task(t.Context(), "relay-outbox")))
-	require.Empty(t, r.documents(t, mirror.Collection))
+	require.Empty(t, storetest.All(t, r.store, mirror.Collection))
 	collections := func(database string) []string {
 		url := fmt.Sprintf("http://%s/v1/projects/%s/databases/%s/documents:listCollectionIds",
 			emulatortest.Firestore(t), r.Project, database)
@@ -181,9 +182,8 @@ func (r *real) requireCopies(t *testing.T) {
 	require.Subset(t, read, collections(ingest))
 	copies := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), r.Project, ingest))(t)
 	defer func() { require.NoError(t, copies.Close()) }()
-	linked, all := 0, store.Query{Collection: customers.Collection, Limit: store.MaxPage}
-	for doc, err := range store.Each(t.Context(), copies, all) {
-		require.NoError(t, err)
+	linked := storetest.All(t, copies, customers.Collection)
+	for _, doc := range linked {
 		of := filetest.Must(store.Find(t.Context(), r.store, doc.Key))(t)
 		delete(doc.Fields, "token")
 		want := map[string]any{"uid": of.Fields["uid"]}
@@ -191,9 +191,8 @@ func (r *real) requireCopies(t *testing.T) {
 			want = map[string]any{"gone": true}
 		}
 		require.Equal(t, want, doc.Fields)
-		linked++
 	}
-	require.GreaterOrEqual(t, linked, len(r.documents(t, customers.Collection)))
+	require.GreaterOrEqual(t, len(linked), len(storetest.All(t, r.store, customers.Collection)))
 }
 
 func shut(g *e2e.Gate) func(bool) {

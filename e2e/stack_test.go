@@ -322,12 +322,6 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	return record
 }
 
-func (s *stack) documents(t *testing.T, collection string) []store.Document {
-	t.Helper()
-	whole := func(doc store.Document) (store.Document, error) { return doc, nil }
-	return filetest.Must(store.All(t.Context(), s.store, store.Query{Collection: collection}, whole))(t)
-}
-
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]

@@ -25,7 +25,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // seed has the stack do a bit of everything, one after the other, and records every answer.
@@ -51,9 +51,7 @@ func (r *surface) settled() {
 		})
 	}
 	require.EventuallyWithT(r.t, func(c *assert.CollectT) {
-		page, err := r.store.Query(r.t.Context(), store.Query{Collection: dedupe.Collection, Limit: 1000})
-		require.NoError(c, err)
-		for _, doc := range page.Documents {
+		for _, doc := range storetest.All(c, r.store, dedupe.Collection) {
 			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
 			id := record.EventID

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
@@ -80,7 +81,7 @@ func credit(t *testing.T, s *stack) {
 	deliveries := s.until(t, o.EventID, "processed")
 	// On a busy machine the first may have timed out.
 	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, int64(2000), s.balance(t, o.UID))
 	require.Equal(t, "COMPLETED", s.status(t, o.EventID))
 }
 
@@ -91,20 +92,12 @@ func unknownProduct(t *testing.T, s *stack) {
 	later := s.newOrder()
 	later.UID, later.CustomerID = o.UID, o.CustomerID
 	s.accepted(t, later.JSON())
-	deliveries := s.until(t, o.EventID, "dead_lettered")
-	i := slices.IndexFunc(deliveries, func(d e2e.Delivery) bool { return d.Outcome == "dead_lettered" })
-	// All cases share the budget of nacks: once it is used up, the answer is 200.
-	if deliveries[i].Status == http.StatusBadRequest {
-		deliveries = s.until(t, o.EventID, "duplicate") // the nacked message comes again
-		require.Equal(t, "dead_lettered_before", deliveries[len(deliveries)-1].Reason)
-	} else {
-		require.Equal(t, http.StatusOK, deliveries[i].Status)
-	}
+	s.until(t, o.EventID, "dead_lettered")
 	s.until(t, later.EventID, "processed")
 	deadLetter := s.deadLetter(t, e2e.Queue, o.EventID)
 	require.Equal(t, []string{"unknown_product", e2e.UnknownProduct},
 		[]string{deadLetter.Reason, deadLetter.Detail})
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item is not credited")
+	require.Equal(t, int64(2000), s.balance(t, o.UID), "the known item is not credited")
 	require.Equal(t, "DEAD_LETTERED", s.status(t, o.EventID))
 }
 
@@ -117,7 +110,7 @@ func storeFailure(t *testing.T, s *stack) {
 	require.Equal(t, "store_unavailable", deliveries[0].Reason)
 	s.storeDown(false)
 	s.until(t, o.EventID, "processed")
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, int64(2000), s.balance(t, o.UID))
 	q, _ := s.catalog.Queue(e2e.Queue)
 	s.requireDeadLetters(t, q, o.EventID, 0)
 }
@@ -137,7 +130,7 @@ func order(t *testing.T, s *stack) {
 		s.until(t, id, "processed")
 	}
 	require.Equal(t, mine, s.processed(mine))
-	require.Equal(t, int64(n*2000), s.balance(t, ledger.UserPoints(one.UID)))
+	require.Equal(t, int64(n*2000), s.balance(t, one.UID))
 }
 
 func refundFirst(t *testing.T, s *stack) {
@@ -151,20 +144,20 @@ func refundFirst(t *testing.T, s *stack) {
 	for _, d := range s.until(t, refund.EventID, "processed") {
 		require.Equal(t, http.StatusOK, d.Status, "no nack slows the subscription")
 	}
-	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+	require.Zero(t, s.balance(t, o.UID))
 }
 
 func brokerFailure(t *testing.T, s *stack) {
 	o := s.newOrder()
 	s.brokerDown(true)
-	answer := s.send(t, o.JSON())
+	answer := filetest.Must(e2e.Send(t.Context(), s.webhookURL, o.JSON()))(t)
 	require.Equal(t, http.StatusServiceUnavailable, answer.Status)
 	require.Equal(t, "publish_unconfirmed", answer.Code)
 	require.NotEmpty(t, answer.RetryAfter)
 	s.brokerDown(false)
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, int64(2000), s.balance(t, o.UID))
 }
 
 // customerKeeps: PayNow's refunds, chargebacks and subscriptions name the customer alone. After an order with
@@ -173,21 +166,16 @@ func customerKeeps(t *testing.T, s *stack) {
 	o := s.newOrder()
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
-	chargeback := samples.Read(samples.Chargeback, samples.Event{EventID: o.EventID + "3", OrderID: o.OrderID})
 	renewal := samples.Read(samples.SubscriptionRenewed,
 		samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID})
-	part := o.Refund(o.EventID + "1")
-	part.Amount = 500
 	for id, body := range map[string][]byte{
-		o.EventID + "1": part.JSON(),
+		o.EventID + "1": o.Refund(o.EventID + "1").JSON(),
 		o.EventID + "2": bytes.ReplaceAll(renewal, []byte(samples.UID), nil),
-		o.EventID + "3": bytes.Replace(chargeback, []byte(`"customer": null`),
-			fmt.Appendf(nil, `"customer": {"id": %q}`, o.CustomerID), 1),
 	} {
 		require.Equal(t, o.UID, s.accepted(t, body).OrderingKey, id)
 		s.until(t, id, "processed")
 	}
-	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+	require.Zero(t, s.balance(t, o.UID))
 	var state customers.State
 	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
 	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.LinkedBy})
@@ -196,8 +184,8 @@ func customerKeeps(t *testing.T, s *stack) {
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	s.ask(t, http.MethodDelete, "/v1/ops/customers/"+o.CustomerID, map[string]string{"why": "ticket 7"}, nil)
-	part.EventID, part.OrderID, part.CustomerID = o.EventID+"1", o.OrderID, o.CustomerID
-	require.Equal(t, o.CustomerID, s.accepted(t, part.JSON()).OrderingKey, "the link was removed")
+	refund := o.Refund(o.EventID + "1").JSON()
+	require.Equal(t, o.CustomerID, s.accepted(t, refund).OrderingKey, "the link was removed")
 	s.until(t, o.EventID+"1", "processed")
 }
 
@@ -211,7 +199,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	require.Equal(t, http.StatusAccepted, used.Status)
 	s.until(t, "dev-usage", "processed")
 	const bad = `{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`
-	refused := s.send(t, []byte(bad))
+	refused := filetest.Must(e2e.Send(t.Context(), s.webhookURL, []byte(bad)))(t)
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
 
 	contracts, deadLetters := map[string]bool{}, map[string]bool{}
@@ -231,22 +219,12 @@ func noPersonalData(t *testing.T, s *stack) {
 		documents := storetest.All(t, s.store, collection)
 		require.NotEmpty(t, documents, collection)
 		require.Less(t, len(documents), store.MaxPage, "all of them were read")
-		behind.WriteString(text(documents))
+		for _, doc := range documents {
+			fmt.Fprintf(&behind, "%s %s\n", doc.Key, doc.Fields) // %v would print bytes as numbers
+		}
 	}
-	requireNothingPersonal(t, behind.String()+s.log.Text()+refused.Body)
-}
-
-func text(documents []store.Document) string {
-	var all strings.Builder
-	for _, doc := range documents {
-		fmt.Fprintf(&all, "%s %s\n", doc.Key, doc.Fields) // %v would print bytes as numbers
-	}
-	return all.String()
-}
-
-func requireNothingPersonal(t *testing.T, text string) {
-	t.Helper()
+	all := behind.String() + s.log.Text() + refused.Body
 	for _, value := range append(samples.Personal, "Gift for Ilse") {
-		require.False(t, strings.Contains(text, value), "a personal value is behind the webhook service: %s", value)
+		require.False(t, strings.Contains(all, value), "a personal value is behind the webhook service: %s", value)
 	}
 }

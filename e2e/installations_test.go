@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/emulator/emulatortest"
-	"billhook/internal/apps/ledger"
 )
 
 // installed is one of several installations in a project, with the environment of its operator.
@@ -23,22 +21,15 @@ type installed struct {
 // paynowQueues are the queues of an installation for PayNow's events alone.
 var paynowQueues = []string{e2e.Queue, "pay-subscription-update"}
 
-func install(t *testing.T, project, name string) (i *installed) {
+func install(t *testing.T, project, name string) *installed {
 	t.Helper()
 	folder := shortWaits(t)
-	i = &installed{environment: []string{
-		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t),
+	_, r := startReal(t, site{Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues})
+	return &installed{r, []string{
+		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + r.broker,
 		"QUEUES=" + strings.Join(paynowQueues, ","), "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
-		"CATALOG_DIR=" + folder,
+		"CATALOG_DIR=" + folder, "PUSH_BASE_URL=" + r.workerURL, "BILLHOOK_SERVER=" + r.workerURL,
 	}}
-	_, i.real = startReal(t, site{
-		Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues,
-		Provision: func(workerURL string) {
-			i.environment = append(i.environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
-			i.says(t, "admin", "provision")
-		},
-	})
-	return i
 }
 
 func (i *installed) says(t *testing.T, arguments ...string) string {
@@ -86,7 +77,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	}
 	for n, i := range all {
 		i.until(t, one.EventID, "processed")
-		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)), names[n])
+		require.Equal(t, int64(1000*(n+1)), i.balance(t, one.UID), names[n])
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
@@ -122,5 +113,5 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 		require.Len(t, shop.until(t, id, "processed"), 1)
 	}
 	require.Equal(t, sent, shop.processed(sent), "each once, in the order of their publishing")
-	require.Equal(t, int64(20*2000), shop.balance(t, ledger.UserPoints(customer)))
+	require.Equal(t, int64(20*2000), shop.balance(t, customer))
 }

@@ -22,8 +22,10 @@ func (g *Gate) Aim(target string) {
 	g.target = target
 }
 
-// Shut cuts all connections, and each new one.
-func (g *Gate) Shut() { g.set(gateShut, true) }
+// Shut cuts all connections, and each new one, until it is called with false.
+func (g *Gate) Shut(shut bool) {
+	g.set(map[bool]int{false: gateOpen, true: gateShut}[shut], shut)
+}
 
 // Died waits until the process ends by itself, and returns how it has ended.
 func (p *Process) Died(ctx context.Context) (string, error) {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 )
@@ -60,7 +59,7 @@ func TestPeopleAndPushesAreServedByTwoProcesses(t *testing.T) {
 	people()
 	for _, o := range buried {
 		s.until(t, o.EventID, "processed")
-		require.Equal(t, int64(500), s.balance(t, ledger.UserPoints(o.UID)))
+		require.Equal(t, int64(500), s.balance(t, o.UID))
 	}
 	s.ask(t, http.MethodGet, "/v1/ops/operations/"+op.ID, nil, &op)
 	require.Equal(t, []any{bulk.Finished, int64(4)}, []any{op.Progress, op.Done})

@@ -42,8 +42,6 @@ type site struct {
 	CatalogDir string
 	// Queues are those that run; none: all that are enabled.
 	Queues []string
-	// Provision creates the project's queues, with pushes to workerURL; nil: e2e.Provision does.
-	Provision func(workerURL string)
 	// FailPoint, if set, returns the fail point of the next worker.
 	FailPoint func() string
 	// Serves is what the worker serves; empty: all.
@@ -115,7 +113,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	webhook := filetest.Must(e2e.Start(t.Context(), filepath.Join(binaries, "webhook"), own, s.log))(t)
 	t.Cleanup(webhook.Kill)
 
-	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, shut(r.workerStore), shut(webhookBroker)
+	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, r.workerStore.Shut, webhookBroker.Shut
 	s.published = func(t *testing.T) (all []contract.Message) {
 		t.Helper()
 		for _, tap := range r.taps {
@@ -156,11 +154,8 @@ func (s *stack) serveTargets(t *testing.T, around func(http.Handler) http.Handle
 // provision creates the queues that are missing.
 func (r *real) provision(t *testing.T) {
 	t.Helper()
-	if r.Provision != nil {
-		r.Provision(r.workerURL)
-		return
-	}
-	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
+	names := pubsub.Names{ProjectID: r.Project, Installation: r.Installation}
+	require.NoError(t, e2e.Provision(t.Context(), names, r.catalog, r.broker, r.workerURL))
 }
 
 // requireCopies requires that the webhook service's database has copies of what it reads, and nothing else.
@@ -193,16 +188,6 @@ func (r *real) requireCopies(t *testing.T) {
 		require.Equal(t, want, doc.Fields)
 	}
 	require.GreaterOrEqual(t, len(linked), len(storetest.All(t, r.store, customers.Collection)))
-}
-
-func shut(g *e2e.Gate) func(bool) {
-	return func(down bool) {
-		if down {
-			g.Shut()
-			return
-		}
-		g.Open()
-	}
 }
 
 // startWorker starts the worker, which is not running, behind its address.

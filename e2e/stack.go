@@ -32,9 +32,9 @@ const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 // Queue is the queue of PayNow's orders, which the tests use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provision creates a project's queues on the emulator at broker (host:port), and sets pushes to workerURL.
-func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
-	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
+// Provision creates an installation's queues on the emulator at broker (host:port), and pushes to workerURL.
+func Provision(ctx context.Context, names pubsub.Names, c *catalog.Catalog, broker, workerURL string) error {
+	to := pubsub.Target{Names: names, PushBaseURL: workerURL, Emulator: true}
 	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
 	return err
 }

@@ -22,7 +22,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
 	"billhook/internal/contract"
@@ -218,11 +217,6 @@ func (s *stack) newOrder() e2e.Order {
 	return orderOf(fmt.Sprint(700000000000000000 + s.seq.Add(1)*100))
 }
 
-func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
-	t.Helper()
-	return filetest.Must(e2e.Send(t.Context(), s.webhookURL, body))(t)
-}
-
 func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -265,13 +259,6 @@ func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	s.as(t, "ada", method, path, question, answer)
 }
 
-func (s *stack) terminal(t *testing.T, arguments ...string) string {
-	t.Helper()
-	said, err := billhook(t, append(arguments, "--server", s.opsURL)...)
-	require.NoError(t, err, said)
-	return said
-}
-
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
 	has := func(d e2e.Delivery) bool { return d.Outcome == outcome }
@@ -291,12 +278,9 @@ func (s *stack) processed(of []string) (ids []string) {
 	return ids
 }
 
-func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
+func (s *stack) balance(t *testing.T, uid string) int64 {
 	t.Helper()
-	doc := filetest.Must(store.Find(t.Context(), s.store, account.Key(dedupe.DefaultTenant)))(t)
-	balance, ok := doc.Fields["balance"].(int64)
-	require.Equal(t, doc.Version > 0, ok)
-	return balance
+	return filetest.Must(e2e.Points(t.Context(), s.store, uid))(t)
 }
 
 func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/env"
 	"billhook/internal/platform/env/envtest"
 	"billhook/internal/platform/telemetry"
 )
@@ -74,28 +75,22 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials.json")
 	require.NoError(t, os.WriteFile(file, []byte(credentials), 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-	queue := config{
-		AlarmQueue: "projects/p/locations/l/queues/q", AlarmURL: "https://worker.example",
-		AlarmAccount: "push@p.iam.gserviceaccount.com",
-	}
-	require.Empty(t, queue.checkAlarm())
-	both := queue
-	both.PubSubEmulator = "h"
+	const queue = "ALARM_QUEUE=projects/p/locations/l/queues/q ALARM_URL=https://worker.example " +
+		"ALARM_SERVICE_ACCOUNT=push@p.iam.gserviceaccount.com"
 	for name, test := range map[string]struct {
-		config        config
 		cloud, itself bool
 		warned        string
 	}{
-		"a queue": {config: queue, cloud: true},
-		"a queue, beside an emulator": {
-			config: both, cloud: true,
-		},
-		"an emulator": {config: config{Config: service.Config{FirestoreEmulator: "h"}}, itself: true},
-		"neither":     {config: config{}, warned: "no alarm"},
+		queue:                             {cloud: true},
+		queue + " PUBSUB_EMULATOR_HOST=h": {cloud: true},
+		"FIRESTORE_EMULATOR_HOST=h":       {itself: true},
+		"":                                {warned: "no alarm"},
 	} {
+		cfg, _ := env.Parse[config](servicetest.Environment(values(name))) // it lacks what is not about the alarm
+		require.Empty(t, cfg.checkAlarm(), name)
 		var out strings.Builder
 		parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
-		closeIt, err := test.config.alarm(t.Context(), &parts)
+		closeIt, err := cfg.alarm(t.Context(), &parts)
 		require.NoError(t, err, name)
 		require.Equal(t, test.cloud, parts.Alarm != nil, name)
 		require.Equal(t, test.itself, parts.AfterFunc != nil, name)

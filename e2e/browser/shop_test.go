@@ -106,16 +106,10 @@ func (s *shop) send(t *testing.T, body []byte) {
 	require.NoError(t, filetest.ErrorOf(e2e.UntilAccepted(t.Context(), send)))
 }
 
-// ask calls the API as somebody, or as nobody.
-func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Answer {
-	t.Helper()
-	return filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
-}
-
 // as calls the API as somebody, and succeeds. The answer may be nil.
 func (s *shop) as(t *testing.T, who, method, path string, question, answer any) {
 	t.Helper()
-	got := s.ask(t, who, method, path, question)
+	got := filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s %s: %s", method, path, got.Body)
 	if answer != nil {
 		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
@@ -131,10 +125,11 @@ func (s *shop) get(t *testing.T, path string, answer any) {
 // until waits until the API's answer meets a condition.
 func until[T any](t *testing.T, s *shop, path string, met func(T) bool) (answer T) {
 	t.Helper()
-	var got e2e.Answer
 	require.Eventually(t, func() bool {
-		got, answer = s.ask(t, "", http.MethodGet, path, nil), *new(T)
-		return got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil && met(answer)
+		got, err := e2e.Ask(t.Context(), s.WorkerURL, "", http.MethodGet, path, nil)
+		answer = *new(T)
+		read := err == nil && got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil
+		return read && met(answer)
 	}, 2*patience, 50*time.Millisecond, "%s", path)
 	return answer
 }

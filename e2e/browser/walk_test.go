@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -53,12 +52,6 @@ func opened(t *testing.T) (*shop, *chromium) {
 	return openShop(t), startChromium(t)
 }
 
-func (s *shop) deadLetters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
-	t.Helper()
-	all := func(found console.List[deadletter.Item]) bool { return len(found.Items) == count }
-	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), all)
-}
-
 // It runs with -short, too.
 func TestOnCallAMissingProductIsSetAndItsOrdersReplayed(t *testing.T) {
 	t.Parallel()
@@ -69,7 +62,8 @@ func TestOnCallAMissingProductIsSetAndItsOrdersReplayed(t *testing.T) {
 		s.story(t, o.EventID, "DEAD_LETTERED")
 	}
 	queue := s.queueOf("order.paid").ID
-	deadLetters := s.deadLetters(t, queue, len(bad))
+	all := func(found console.List[deadletter.Item]) bool { return len(found.Items) == len(bad) }
+	deadLetters := until(t, s, "/v1/ops/dead-letters?queue="+queue, all)
 	ada := s.visits(t, c, "ada")
 
 	ada.goes("/ops/")

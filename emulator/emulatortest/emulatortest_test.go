@@ -18,8 +18,6 @@ type recorder struct {
 	outcome string
 }
 
-func (r *recorder) Helper() {}
-
 func (r *recorder) Skipf(format string, arguments ...any) {
 	r.outcome = "skipped: " + fmt.Sprintf(format, arguments...)
 	runtime.Goexit()

@@ -63,9 +63,9 @@ func (i *installed) requireSilence(t *testing.T, ids []string) {
 func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
-	project, names := "several-"+uuid.NewString(), []string{"", "shop", "shopping"}
+	project := "several-" + uuid.NewString()
 	var all []*installed
-	for _, name := range names {
+	for _, name := range []string{"", "shop", "shopping"} {
 		all = append(all, install(t, project, name))
 	}
 	one := all[0].newOrder()
@@ -77,8 +77,8 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	}
 	for n, i := range all {
 		i.until(t, one.EventID, "processed")
-		require.Equal(t, int64(1000*(n+1)), i.balance(t, one.UID), names[n])
-		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
+		require.Equal(t, int64(1000*(n+1)), i.balance(t, one.UID), i.Installation)
+		require.Len(t, i.published(t), 1, "on the topics of installation %q", i.Installation)
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
 		taps := strings.Join(i.taps, ",")

@@ -135,11 +135,8 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsAcceptedAndCountedOnce(t 
 				require.Equal(t, string(webhook.bodies[0]), string(body), "the same event, to the byte")
 			}
 			// One more message of the same key is handled after all of them.
-			behind := filepath.Join(t.TempDir(), "behind.json")
-			message := `{"id":"behind-` + language + `","type":"usage_tracking","version":1,` +
-				`"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`
-			require.NoError(t, os.WriteFile(behind, []byte(message), 0o600))
-			said, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
+			said, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL,
+				"--type", "usage_tracking", "--key", "s-"+language)
 			require.NoError(t, err, said)
 			var used usage.Usage
 			require.Eventually(t, func() bool {

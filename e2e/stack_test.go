@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -309,7 +308,7 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]
-	path := "/v1/ops/dead-letters?queue=" + url.QueryEscape(queue) + "&event_id=" + eventID
+	path := "/v1/ops/dead-letters?queue=" + queue + "&event_id=" + eventID
 	require.Eventually(t, func() bool {
 		s.ask(t, http.MethodGet, path, nil, &found)
 		return len(found.Items) > 0

@@ -67,14 +67,13 @@ func (r *surface) shown(name string, value any) any {
 	if as := r.Differs[name]; as != "" && value != nil && value != "" {
 		return as
 	}
-	if _, text := value.(string); name == "version" && text && value != "0" {
+	text, _ := value.(string)
+	if name == "version" && text != "" && text != "0" {
 		return "version" // of a record; a number is that of a message's contract
 	}
-	if name == "state" && value == "closing" {
-		return "closed" // after a minute
-	}
-	if name == "state" && value == "failing" {
-		return "ok" // until the attempts are counted
+	// A month is closed after a minute, and a queue fails until its attempts are counted.
+	if as := map[string]string{"closing": "closed", "failing": "ok"}[text]; name == "state" && as != "" {
+		return as
 	}
 	switch v := value.(type) {
 	case string:

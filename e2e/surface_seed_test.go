@@ -154,11 +154,7 @@ func (r *surface) refusals() {
 		return func(request *http.Request) { request.Header.Set(name, value) }
 	}
 	unsigned := func(request *http.Request) {
-		for name := range request.Header {
-			if name != "Content-Type" {
-				request.Header.Del(name)
-			}
-		}
+		request.Header = http.Header{"Content-Type": request.Header["Content-Type"]}
 	}
 	r.webhook("without a signature", body, unsigned)
 	r.webhook("by another secret", body, header("Paynow-Signature", "AAAA"))

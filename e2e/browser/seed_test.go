@@ -46,7 +46,6 @@ const (
 	buyersCustomer    = "830000000000000000"
 	payNowOrder       = "840000000000000000"
 	period            = "2026-03"
-	journalEvent      = "dev-invoice"
 	shopOrder         = "dev-shop-order"
 	payment           = "dev-payment"
 	usageOf           = "dev-subscription"
@@ -153,7 +152,7 @@ func (s *shop) sample(t *testing.T) {
 		{samples.OrderCreated, "order.created", "dev-order-created"},
 		{samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
 		{samples.Usage, "usage_tracking", "dev-usage"},
-		{samples.InvoicePaid, "billing.invoice.paid", journalEvent},
+		{samples.InvoicePaid, "billing.invoice.paid", "dev-invoice"},
 		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"},
 		{samples.Products, "product.updated", "dev-product-bad"},
 		{samples.WebhookDelivery, "webhook_delivery", "dev-webhook"},

@@ -32,20 +32,15 @@ type shop struct {
 	faults *storetest.Faults
 }
 
-// soon is the wait between two attempts; the catalog's are hours.
-var soon = retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
-
-// waiting is the handler that keeps the catalog's waits, so that something waits.
-const waiting = "points.reverse"
-
-// openShop starts an empty Billhook.
+// openShop starts an empty Billhook. Only reversals keep the catalog's waits of hours, so that something waits.
 func openShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{faults: &storetest.Faults{}, catalog: filetest.Must(catalog.Load(""))(t)}
+	soon := retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
 	for i := range s.catalog.Queues {
 		s.catalog.Queues[i].Backoff = soon
 		for eventType, h := range s.catalog.Queues[i].Handlers {
-			if h.Name != waiting {
+			if h.Name != "points.reverse" {
 				h.Backoff = soon
 			}
 			s.catalog.Queues[i].Handlers[eventType] = h

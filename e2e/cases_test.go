@@ -135,13 +135,13 @@ func order(t *testing.T, s *stack) {
 
 func refundFirst(t *testing.T, s *stack) {
 	o := s.newOrder()
-	refund := o.Refund(o.EventID + "9") // under another key: the customer is not linked to the uid yet
-	s.accepted(t, refund.JSON())
-	deliveries := s.until(t, refund.EventID, "retry")
+	refund := o.EventID + "9" // under another key: the customer is not linked to the uid yet
+	s.accepted(t, o.Refund(refund, o.Total()))
+	deliveries := s.until(t, refund, "retry")
 	require.Equal(t, "order_not_seen", deliveries[0].Reason)
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
-	for _, d := range s.until(t, refund.EventID, "processed") {
+	for _, d := range s.until(t, refund, "processed") {
 		require.Equal(t, http.StatusOK, d.Status, "no nack slows the subscription")
 	}
 	require.Zero(t, s.balance(t, o.UID))
@@ -169,7 +169,7 @@ func customerKeeps(t *testing.T, s *stack) {
 	renewal := samples.Read(samples.SubscriptionRenewed,
 		samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID})
 	for id, body := range map[string][]byte{
-		o.EventID + "1": o.Refund(o.EventID + "1").JSON(),
+		o.EventID + "1": o.Refund(o.EventID+"1", o.Total()),
 		o.EventID + "2": bytes.ReplaceAll(renewal, []byte(samples.UID), nil),
 	} {
 		require.Equal(t, o.UID, s.accepted(t, body).OrderingKey, id)
@@ -184,7 +184,7 @@ func customerKeeps(t *testing.T, s *stack) {
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	s.ask(t, http.MethodDelete, "/v1/ops/customers/"+o.CustomerID, map[string]string{"why": "ticket 7"}, nil)
-	refund := o.Refund(o.EventID + "1").JSON()
+	refund := o.Refund(o.EventID+"1", o.Total())
 	require.Equal(t, o.CustomerID, s.accepted(t, refund).OrderingKey, "the link was removed")
 	s.until(t, o.EventID+"1", "processed")
 }

@@ -144,7 +144,7 @@ func linked(t *testing.T, s *crashed) {
 	done := func() bool { return len(storetest.All(t, s.store, mirror.Collection)) == 0 }
 	require.Eventually(t, done, patience, pollInterval, "the task does it")
 	o := s.order()
-	require.Equal(t, o.UID, s.accepted(t, o.Refund(s.event+"1").JSON()).OrderingKey)
+	require.Equal(t, o.UID, s.accepted(t, o.Refund(s.event+"1", o.Total())).OrderingKey)
 	s.settles(t, noUpdate)
 	s.requireCounts(t, 2, 2, 0, 0)
 }
@@ -152,8 +152,7 @@ func linked(t *testing.T, s *crashed) {
 func refunded(t *testing.T, s *crashed) {
 	o := s.order()
 	o.EventID += "1"
-	refund := o.Refund(s.event)
-	s.sends(t, refund.JSON())
+	s.sends(t, o.Refund(s.event, o.Total()))
 	s.accepted(t, o.JSON())
 	s.settles(t, noUpdate)
 	s.requirePoints(t, 0)

@@ -6,14 +6,7 @@ import (
 	"path/filepath"
 )
 
-// Only tests refund a whole order, shut a gate, aim it, and wait for a process to die.
-
-// Refund is a refund of the whole order.
-func (o Order) Refund(eventID string) Refund {
-	return Refund{
-		EventID: eventID, OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total(),
-	}
-}
+// Only tests shut a gate, aim it, and wait for a process to die.
 
 // Aim directs new connections to another target.
 func (g *Gate) Aim(target string) {

@@ -266,17 +266,16 @@ func (r *surface) failures() {
 // waiting leaves events that wait: a refund for its order, with another order that it does not delay, a
 // message that failed, with one behind it, and messages of a paused queue.
 func (r *surface) waiting() {
-	early := e2e.Refund{
-		EventID: "940000000000000001", OrderID: "940000000000000009", CustomerID: "940000000000000003",
-		Amount: 100, Paid: 1000,
-	}
 	beside := e2e.Order{
-		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID,
+		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: "940000000000000003",
 		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}},
 	}
-	r.waits = append(r.waits, early.EventID)
-	r.webhook("a refund before its order", early.JSON())
-	r.until(r.t, early.EventID, "retry")
+	refunded := beside
+	refunded.OrderID = "940000000000000009"
+	const early = "940000000000000001"
+	r.waits = append(r.waits, early)
+	r.webhook("a refund before its order", refunded.Refund(early, 100))
+	r.until(r.t, early, "retry")
 	r.webhook("an order of its customer", beside.JSON())
 	r.until(r.t, beside.EventID, "processed")
 	r.waits = append(r.waits, "first", "behind")

@@ -44,7 +44,6 @@ const (
 	unknownProduct    = "700000000000000991"
 	buyer             = "uid-of-buyer-0"
 	buyersCustomer    = "830000000000000000"
-	payNowOrder       = "840000000000000000"
 	period            = "2026-03"
 	shopOrder         = "dev-shop-order"
 	payment           = "dev-payment"
@@ -195,11 +194,8 @@ func (s *shop) sell(t *testing.T) {
 		s.send(t, o.JSON())
 	}
 	s.ended(t, all...)
-	refund := e2e.Refund{
-		EventID: "850000000000000000", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000,
-	}
-	s.send(t, refund.JSON())
-	s.ended(t, refund.EventID)
+	s.send(t, order("81", 0, e2e.Product).Refund("850000000000000000", 500))
+	s.ended(t, "850000000000000000")
 }
 
 // fail has services refuse events, one with the longest id, and one service fail until its breaker opens.
@@ -232,11 +228,9 @@ func (s *shop) keepWaiting(t *testing.T) {
 	t.Helper()
 	for n := range paused {
 		s.put(t, fmt.Sprint("usage-", n), "usage_sync", members{"subscription_id": fmt.Sprint("s-", n)}, nil)
-		refund := e2e.Refund{
-			EventID: fmt.Sprintf("87%016d", n), OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer,
-			Amount: 100, Paid: 1000,
-		}
-		s.send(t, refund.JSON())
+		o := order("87", 0, e2e.Product)
+		o.OrderID = fmt.Sprintf("88%016d", n)
+		s.send(t, o.Refund(fmt.Sprintf("87%016d", n), 100))
 	}
 }
 

@@ -32,7 +32,7 @@ type shop struct {
 	faults *storetest.Faults
 }
 
-// openShop starts an empty Billhook. Only reversals keep the catalog's waits of hours, so that something waits.
+// openShop starts an empty Billhook. Only reversals keep the waits of the catalog, so that something waits.
 func openShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{faults: &storetest.Faults{}, catalog: filetest.Must(catalog.Load(""))(t)}

@@ -14,7 +14,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-// A fail point that kills no worker proves nothing, and one in two places would be two.
+// A fail point that kills no worker proves nothing, and one in two places would be two. A release has none.
 func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "..", "internal", "platform", "failpoint", "names.go")
@@ -44,4 +44,11 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	}
 	slices.Sort(killed)
 	require.Equal(t, slices.Sorted(maps.Values(names)), slices.Compact(killed))
+	onlyInFull(t)
+	release := filetest.Read(t, filetest.Must(services())(t), "worker")
+	crash := filetest.Read(t, filetest.Must(crashing())(t), "worker")
+	for _, name := range append(killed, "FAILPOINT") {
+		require.False(t, strings.Contains(release, name), "%s is in a release", name)
+		require.True(t, strings.Contains(crash, name), "the search finds %s", name)
+	}
 }

@@ -43,6 +43,7 @@ func TestATestWithoutAnEmulatorSkipsOrFailsAndSaysWhy(t *testing.T) {
 			go func() {
 				defer close(done)
 				var s shared
+				//nolint:testifylint // the recorder ends this goroutine alone
 				watched.outcome = "got " + s.get(watched, test.running, broken)
 			}()
 			<-done

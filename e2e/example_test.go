@@ -1,16 +1,13 @@
 package e2e_test
 
 import (
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,19 +16,11 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
-// addedTo returns a folder with the shipped catalog and more lines, by keys like "queues.yaml, under queues".
-func addedTo(t *testing.T, lines map[string]string) (folder string) {
-	t.Helper()
-	folder = changedCatalog(t)
-	addTo(t, folder, lines)
-	return folder
-}
-
+// addTo adds lines to a catalog, by keys like "queues.yaml, under queues".
 func addTo(t *testing.T, folder string, lines map[string]string) {
 	t.Helper()
 	for place, added := range lines {
@@ -102,9 +91,36 @@ func TestTheExampleOfThePageCompilesAndIsRegistered(t *testing.T) {
 	require.NoError(t, err, said)
 }
 
-func TestTheExamplesQueueHandlesItsEventsOnce(t *testing.T) {
+// The lines for a queue that posts to a service: there are no others.
+const (
+	aQueue = `  - id: welcome-mails
+    description: Mails to new subscribers.
+    enabled: true
+    ordering_key: [subscription_id]
+    priority: low
+    pool: mails
+    handlers:
+      initial: { post: { target: mailer, path: /v1/mails, reconcile: "/v1/mails/{id}" } }
+
+`
+	aTarget = `  mailer:
+    description: Sends mails.
+    url_variable: MAILER_URL
+    secret_variable: MAILER_SECRET
+    scheme: standard
+    internal: true
+    timeouts: { connect: "2s", total: "10s" }
+    concurrency: 4
+`
+)
+
+func TestTheExamplesQueueHandlesItsEventsOnceAndAQueueThatPostsNeedsNoProgram(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, loaded(t, addedTo(t, exampleLines(t))), func(config *devstack.Config) {
+	folder := changedCatalog(t)
+	addTo(t, folder, exampleLines(t))
+	mails := map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget}
+	addTo(t, folder, mails)
+	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})
 	scans := func() any {
@@ -133,59 +149,9 @@ func TestTheExamplesQueueHandlesItsEventsOnce(t *testing.T) {
 	require.Equal(t, int64(3), scans())
 	answer = s.signed(t, "/topics/parcels", `{"message":`+data+`,"routing_key":"order.scanned"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
-}
 
-// The lines for a queue that posts to a service: there are no others.
-const (
-	aQueue = `  - id: welcome-mails
-    description: Mails to new subscribers.
-    enabled: true
-    ordering_key: [subscription_id]
-    priority: low
-    pool: mails
-    handlers:
-      initial: { post: { target: mailer, path: /v1/mails, reconcile: "/v1/mails/{id}" } }
-
-`
-	aTarget = `  mailer:
-    description: Sends mails.
-    url_variable: MAILER_URL
-    secret_variable: MAILER_SECRET
-    scheme: standard
-    internal: true
-    timeouts: { connect: "2s", total: "10s" }
-    concurrency: 4
-`
-)
-
-func TestAQueueThatPostsNeedsCatalogLinesAlone(t *testing.T) {
-	t.Parallel()
-	const mailerSecret = "the-mailers-secret-of-more-than-24-bytes"
-	secrets := []string{mailerSecret}
-	verifier := filetest.Must(signature.NewVerifier(signature.Standard, secrets, time.Minute, time.Now))(t)
-	posted := make(chan string, 10)
-	mailer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = verifier.Verify(r.Header.Values, body)
-		}
-		if err != nil {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-		posted <- strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), string(body)}, " ")
-	}))
-	t.Cleanup(mailer.Close)
-	lines := map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget}
-	s := startEmbedded(t, loaded(t, addedTo(t, lines)), func(config *devstack.Config) {
-		config.Targets["mailer"] = devstack.Address{URL: mailer.URL + "/mail", Secret: mailerSecret}
-	})
-	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`,
-		`"correlation_id":"s-1",`))
+	answer = s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, ""))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-	key := handler.CalleeKey("welcome-mails", "default", "new-1")
-	require.Equal(t,
-		`POST /mail/v1/mails `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
-			`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z",`+
-			`"payload":{"subscription_id":"s-1"}}`, <-posted)
-	require.Empty(t, s.service.Deliveries(), "the other targets get no request")
+	s.until(t, "new-1", "processed")
+	require.Equal(t, 1, s.service.Applied("new-1"))
 }

@@ -4,17 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"syscall"
 )
 
-// Only tests refund a whole order, shut a gate, aim it, and wait for a process to die.
-
-// Refund is a refund of the whole order.
-func (o Order) Refund(eventID string) Refund {
-	return Refund{
-		EventID: eventID, OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total(),
-	}
-}
+// Only tests shut a gate, aim it, and wait for a process to die.
 
 // Aim directs new connections to another target.
 func (g *Gate) Aim(target string) {
@@ -23,19 +15,17 @@ func (g *Gate) Aim(target string) {
 	g.target = target
 }
 
-// Shut cuts all connections, and each new one.
-func (g *Gate) Shut() { g.set(gateShut, true) }
+// Shut cuts all connections, and each new one, until it is called with false.
+func (g *Gate) Shut(shut bool) {
+	g.set(map[bool]int{false: gateOpen, true: gateShut}[shut], shut)
+}
 
-// Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
-func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
+// Died waits until the process ends by itself, and returns how it has ended.
+func (p *Process) Died(ctx context.Context) (string, error) {
 	select {
 	case <-p.ended:
+		return p.command.ProcessState.String(), nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("%s still runs: %w", filepath.Base(p.command.Path), ctx.Err())
+		return "", fmt.Errorf("%s still runs: %w", filepath.Base(p.command.Path), ctx.Err())
 	}
-	status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() {
-		return 0, nil
-	}
-	return status.Signal(), nil
 }

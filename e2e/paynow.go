@@ -26,15 +26,6 @@ type Order struct {
 	Lines          []Line
 }
 
-// Refund is a refund of an order.
-type Refund struct {
-	EventID    string
-	OrderID    string
-	CustomerID string
-	// Amount is the refunded amount in cents, and Paid the whole payment.
-	Amount, Paid int64
-}
-
 // Total returns the price of the order in cents.
 func (o Order) Total() (total int64) {
 	for _, l := range o.Lines {
@@ -79,10 +70,10 @@ func (o Order) JSON() []byte {
 	})
 }
 
-// JSON returns the body of the refund's webhook.
-func (r Refund) JSON() []byte {
-	ids := samples.Event{EventID: r.EventID, OrderID: r.OrderID, CustomerID: r.CustomerID}
+// Refund returns the body of the webhook for a refund of these cents of the order.
+func (o Order) Refund(eventID string, cents int64) []byte {
+	ids := samples.Event{EventID: eventID, OrderID: o.OrderID, CustomerID: o.CustomerID}
 	return changed(samples.Refund, ids, func(body object) {
-		body["id"], body["amount"], body["store_refund_amount"] = "1", r.Paid, r.Amount
+		body["id"], body["amount"], body["store_refund_amount"] = "1", o.Total(), cents
 	})
 }

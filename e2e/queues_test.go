@@ -4,66 +4,27 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
-// queueStory are event types of a queue, separated by blanks, whose effect a service has.
+// queueStory is an event type of a queue whose effect a service has.
 type queueStory struct {
-	queue, eventType string
-	// content is the payload or the data; %s is a new id.
-	content string
-	// effect is who has the effect: a service, the gateway, or an index, whose documents have the id in content.
-	effect effect
-}
-
-type effect int
-
-const (
-	byService effect = iota
-	byGateway
-	byIndex
-)
-
-// queueStories are the types of all queues whose effect a service has. A type that is missing fails the test.
-var queueStories = []queueStory{
-	{
-		"sub-payment-initiation", "initial renewal upgrade downgrade",
-		`{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, byGateway,
-	},
-	{"sub-trial-payment", "trial", `{"subscription_id":"%s","amount":"1.00","currency":"EUR"}`, byGateway},
-	{"pay-refund-initiation", "refund", `{"payment_id":"%s","amount":"9.99","currency":"EUR"}`, byGateway},
-	{"sub-plan-change", "upgrade downgrade", `{"subscription_id":"%s"}`, byService},
-	{"sub-usage-sync", "usage_sync", `{"subscription_id":"%s"}`, byService},
-	{"pay-subscription-update", "initial renewal upgrade downgrade", `{"subscription_id":"%s"}`, byService},
-	{"pay-subscription-update", "payment_declined cancellation", `{"subscription_id":"%s"}`, byService},
-	{"pay-subscription-update", "trial trial_completed trial_canceled", `{"subscription_id":"%s"}`, byService},
-	{"events-high", "subscription_created", `{"subscription_id":"%s"}`, byService},
-	{"events-high", "payment_processing", `{"payment_id":"%s"}`, byService},
-	{"events-high", "api_sync", `{"api_id":"%s"}`, byService},
-	{"events-normal", "invoice_generation", `{"subscription_id":"%s"}`, byService},
-	{"events-normal", "quota_warning", `{"subscription_id":"%s","meter":"calls","percent":80}`, byService},
-	{"notifications-send", "notification.email.order_confirmed", `{"user_id":"u","order_id":"%s"}`, byService},
-	{"notifications-send", "notification.sms.order_confirmed", `{"user_id":"u","order_id":"%s"}`, byService},
-	{"notifications-send", "notification.push.order_confirmed", `{"user_id":"u","order_id":"%s"}`, byService},
-	{"search-index", "product.updated", `{"document_id":"%s","version":1}`, byIndex},
-	{
-		"search-index", "product.sold",
-		`{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`, byIndex,
-	},
-	{"analytics-track", "analytics.event", `{"name":"seen","subject_id":"%s"}`, byService},
+	*stack
+	queue     catalog.Queue
+	handler   catalog.Handler
+	eventType string
 }
 
 // ownCases are queues, and event types of queues, with cases of their own: they have more than one effect.
@@ -74,133 +35,113 @@ var ownCases = []string{
 
 // everyQueue has each outcome for each of them: processed, duplicate, refused, retried, exhausted, expired.
 func everyQueue(t *testing.T, s *stack) {
-	c, stories := loaded(t, ""), map[string]bool{}
-	for _, story := range queueStories {
-		q, ok := c.Queue(story.queue)
-		require.True(t, ok, story.queue)
-		for one := range strings.FieldsSeq(story.eventType) {
-			each := story
-			each.eventType = one
-			for eventType, h := range q.Handlers {
-				if own, _ := q.Handler(one); own.Name == h.Name {
-					stories[q.ID+" "+eventType] = true
-				}
+	for _, q := range s.catalog.Queues {
+		for handled, h := range q.Handlers {
+			if !q.Enabled || slices.Contains(ownCases, q.ID) || slices.Contains(ownCases, q.ID+" "+handled) {
+				continue
 			}
-			t.Run(q.ID+" "+one, func(t *testing.T) {
+			one := q
+			one.Handlers = map[string]catalog.Handler{handled: h}
+			story := queueStory{s, q, h, samples.TypeFor(s.catalog, one)}
+			t.Run(q.ID+" "+handled, func(t *testing.T) {
 				t.Parallel()
-				runQueueStory(t, s, q, each)
+				story.run(t)
 			})
 		}
 	}
-	for _, q := range c.Queues {
-		for eventType := range q.Handlers {
-			if q.Enabled && !slices.Contains(ownCases, q.ID) && !slices.Contains(ownCases, q.ID+" "+eventType) {
-				require.True(t, stories[q.ID+" "+eventType], "no case for %s of %s", eventType, q.ID)
-			}
-		}
-	}
 }
 
-type queueEvent struct{ id, subject string }
-
-func (s *stack) newQueueEvent() queueEvent {
-	n := fmt.Sprint(s.seq.Add(1))
-	return queueEvent{id: "q-" + n, subject: "about-" + n}
-}
-
-func (s *stack) put(t *testing.T, q catalog.Queue, story queueStory, e queueEvent) {
+// body is a message whose ordering key is its id too.
+func (s queueStory) body(t *testing.T, id string) string {
 	t.Helper()
-	answer := s.signed(t, "/queues/"+q.ID, story.body(q, e))
+	key := ""
+	if s.catalog.KeyMember(s.queue, s.eventType) != "" {
+		key = id
+	}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return string(filetest.Must(samples.Keyed(s.catalog, s.queue, s.eventType, id, key, at))(t))
+}
+
+func (s queueStory) put(t *testing.T, id string) {
+	t.Helper()
+	answer := s.signed(t, "/queues/"+s.queue.ID, s.body(t, id))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-	require.Equal(t, e.id, answer.EventID)
+	require.Equal(t, id, answer.EventID)
 }
 
-func (story queueStory) body(q catalog.Queue, e queueEvent) string {
-	content := fmt.Sprintf(story.content, e.subject)
-	if q.Contract == contract.EnvelopeV1 {
-		return envelope(e.id, story.eventType, content, "")
+// effect returns how often an event took effect, and how its service is made to fail: the gateway knows it by
+// the payment, an index by the document, and any other service by the event.
+func (s queueStory) effect(id string) (times int, behave func(standin.Mode, int) error) {
+	if s.handler.Post.Target == "" {
+		return s.gateway.CarriedOut(id), func(m standin.Mode, n int) error { return s.gateway.Behave(id, m, n) }
 	}
-	return platformEvent(e.id, story.eventType, content)
+	if s.handler.Post.Form == catalog.Bulk {
+		id = dedupe.DefaultTenant + "~" + id
+	}
+	return s.service.Applied(id), func(m standin.Mode, n int) error { return s.service.Behave(id, m, n) }
 }
 
-func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode standin.Mode, times int) {
+func (s queueStory) requireEffects(t *testing.T, id string, want, deadLetters int) {
 	t.Helper()
-	if story.effect == byGateway {
-		require.NoError(t, s.gateway.Behave(e.subject, mode, times))
-		return
-	}
-	require.NoError(t, s.service.Behave(story.applied(e), mode, times))
+	got, _ := s.effect(id)
+	require.Equal(t, want, got, id)
+	s.requireDeadLetters(t, s.queue, id, deadLetters)
 }
 
-func (story queueStory) applied(e queueEvent) string {
-	if story.effect == byIndex {
-		return dedupe.DefaultTenant + "~" + e.subject
-	}
-	return e.id
-}
-
-func (s *stack) effects(story queueStory, e queueEvent) int {
-	if story.effect == byGateway {
-		return s.gateway.CarriedOut(e.id)
-	}
-	return s.service.Applied(story.applied(e))
-}
-
-func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
+func (s queueStory) run(t *testing.T) {
 	t.Helper()
-	h, _ := q.Handler(story.eventType)
-	recorded, end := q.Remembers(), "dead_lettered"
+	q, n, recorded, end := s.queue, s.seq.Add(1), s.queue.Remembers(), "dead_lettered"
 	if q.DeadLetter.Drop {
 		end = "dropped"
 	}
-	happy, refused, late, hopeless := s.newQueueEvent(), s.newQueueEvent(), s.newQueueEvent(), s.newQueueEvent()
-	s.instruct(t, story, refused, standin.Refuse, 1)
-	s.instruct(t, story, late, standin.Fail, 1)
-	s.instruct(t, story, hopeless, standin.Fail, 100)
-	for _, e := range []queueEvent{happy, refused, late, hopeless} {
-		s.put(t, q, story, e)
+	id := func(name string) string { return fmt.Sprint(name, "-", n) }
+	happy, refused, late, hopeless, stale := id("happy"), id("refused"), id("late"), id("hopeless"), id("stale")
+	for of, fails := range map[string]struct {
+		mode  standin.Mode
+		times int
+	}{refused: {standin.Refuse, 1}, late: {standin.Fail, 1}, hopeless: {standin.Fail, 100}} {
+		_, behave := s.effect(of)
+		require.NoError(t, behave(fails.mode, fails.times))
+	}
+	for _, one := range []string{happy, refused, late, hopeless} {
+		s.put(t, one)
 	}
 
-	s.until(t, happy.id, "processed")
-	require.Equal(t, 1, s.effects(story, happy))
+	s.until(t, happy, "processed")
+	s.requireEffects(t, happy, 1, 0)
 	if recorded {
-		s.put(t, q, story, happy)
-		s.until(t, happy.id, "duplicate")
-		require.Equal(t, 1, s.effects(story, happy))
+		s.put(t, happy)
+		s.until(t, happy, "duplicate")
+		s.requireEffects(t, happy, 1, 0)
 	}
 
-	s.until(t, refused.id, end)
-	require.Zero(t, s.effects(story, refused))
-	s.requireDeadLetters(t, q, refused.id, 1)
+	s.until(t, refused, end)
+	s.requireEffects(t, refused, 0, 1)
 
-	deliveries := s.until(t, hopeless.id, end)
-	require.Zero(t, s.effects(story, hopeless))
+	deliveries := s.until(t, hopeless, end)
 	last := deliveries[len(deliveries)-1]
-	require.Equal(t, []any{"callee_failed_503", h.MaxAttempts}, []any{last.Reason, last.Attempt})
-	s.requireDeadLetters(t, q, hopeless.id, 1)
+	require.Equal(t, []any{"callee_failed_503", s.handler.MaxAttempts}, []any{last.Reason, last.Attempt})
+	s.requireEffects(t, hopeless, 0, 1)
 
-	if h.MaxAttempts > 1 {
-		deliveries = s.until(t, late.id, "processed")
+	if s.handler.MaxAttempts > 1 {
+		deliveries = s.until(t, late, "processed")
 		require.Equal(t, 2, deliveries[len(deliveries)-1].Attempt)
-		require.Equal(t, 1, s.effects(story, late))
-		s.requireDeadLetters(t, q, late.id, 0)
+		s.requireEffects(t, late, 1, 0)
 	}
 
 	if q.MessageTTL > 0 {
-		stale := s.newQueueEvent()
 		attributes := contract.Attributes{
-			Contract: q.Contract, EventID: stale.id, EventType: story.eventType, RoutingKey: story.eventType,
+			Contract: q.Contract, EventID: stale, EventType: s.eventType, RoutingKey: s.eventType,
 			OrderingKey:    contract.UnknownOrderingKey,
 			FirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
 		}
-		m := contract.Message{Data: []byte(story.body(q, stale)), Attributes: q.Addressed(attributes.Map())}
+		m := contract.Message{Data: []byte(s.body(t, stale)), Attributes: q.Addressed(attributes.Map())}
 		require.NoError(t, filetest.ErrorOf(s.publish(t.Context(), q.Topic(), m)))
-		s.until(t, stale.id, "expired")
-		require.Zero(t, s.effects(story, stale))
-		s.requireDeadLetters(t, q, stale.id, 0)
+		s.until(t, stale, "expired")
+		s.requireEffects(t, stale, 0, 0)
 	}
 	if recorded {
-		require.Equal(t, dedupe.Completed, s.ends(t, q.ID, happy.id).Status)
+		require.Equal(t, dedupe.Completed, s.ends(t, q.ID, happy).Status)
 	}
 }
 
@@ -215,29 +156,4 @@ func (s *stack) requireDeadLetters(t *testing.T, q catalog.Queue, eventID string
 		page, err := s.store.Query(t.Context(), query)
 		return err == nil && len(page.Documents) == want
 	}, patience, pollInterval, "%s %s", q.ID, eventID)
-}
-
-func TestAQueueThatDoesNotRunAcceptsNothing(t *testing.T) {
-	t.Parallel()
-	s := startEmbedded(t, loaded(t, shortWaits(t), paynowQueues...))
-	m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}}
-	for _, q := range loaded(t, "").Queues {
-		_, err := s.publish(t.Context(), q.Topic(), m)
-		if slices.Contains(paynowQueues, q.ID) {
-			require.NoError(t, err, q.ID)
-			continue
-		}
-		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
-		for path, code := range map[string]string{
-			"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown",
-		} {
-			answer := s.signed(t, path, `{"subscription_id":"off"}`)
-			require.Equal(t, []any{http.StatusNotFound, code}, []any{answer.Status, answer.Code}, path)
-		}
-	}
-	o := s.newOrder() // its points need no queue of orders
-	o.ShopOrder = "order-of-nobody"
-	s.accepted(t, o.JSON())
-	require.Empty(t, s.ends(t, e2e.Queue, o.EventID).Emitted)
-	s.until(t, o.EventID, "processed")
 }

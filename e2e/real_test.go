@@ -25,13 +25,13 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // site is the configuration of real processes on Google's emulators.
@@ -42,8 +42,6 @@ type site struct {
 	CatalogDir string
 	// Queues are those that run; none: all that are enabled.
 	Queues []string
-	// Provision creates the project's queues, with pushes to workerURL; nil: e2e.Provision does.
-	Provision func(ctx context.Context, workerURL string) error
 	// FailPoint, if set, returns the fail point of the next worker.
 	FailPoint func() string
 	// Serves is what the worker serves; empty: all.
@@ -76,12 +74,12 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 		site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database),
 		workerBroker: e2e.NewGate(t, broker), workerGate: e2e.NewGate(t, ""),
 	}
-	webhookBroker, build := e2e.NewGate(t, broker), services
+	webhookBroker := e2e.NewGate(t, broker)
+	binaries, workers := filetest.Must(services())(t), services
 	if of.FailPoint != nil {
-		build = crashing
+		workers = crashing
 	}
-	binaries := filetest.Must(build())(t)
-
+	worker := filepath.Join(filetest.Must(workers())(t), "worker")
 	targets := s.serveTargets(t, of.Around)
 
 	// The store, the publisher and the taps connect to the emulators without a gate.
@@ -92,9 +90,8 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	r.admin = filetest.Must(client.NewClient(life, of.Project, options...))(t)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, targets), "HOME="+binaries,
-		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation,
-		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
+	common := append(e2e.Environment(of.Project, of.Installation, s.catalog, of.Queues, targets),
+		"HOME="+binaries, "CATALOG_DIR="+of.CatalogDir)
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	s.opsURL = s.workerURL
 	r.start = func(serves string) (*e2e.Process, error) {
@@ -105,7 +102,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
 		}
-		return e2e.Start(t.Context(), filepath.Join(binaries, "worker"), environment, s.log)
+		return e2e.Start(t.Context(), worker, environment, s.log)
 	}
 	r.startWorker(t)
 	t.Cleanup(func() { r.worker.Kill() })
@@ -116,20 +113,15 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	webhook := filetest.Must(e2e.Start(t.Context(), filepath.Join(binaries, "webhook"), own, s.log))(t)
 	t.Cleanup(webhook.Kill)
 
-	var published, deadLetters []contract.Message
-	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, shut(r.workerStore), shut(webhookBroker)
-	s.crash = r.killAt
-	s.published = func(t *testing.T) []contract.Message {
+	s.webhookURL, s.storeDown, s.brokerDown = webhook.URL, r.workerStore.Shut, webhookBroker.Shut
+	s.published = func(t *testing.T) (all []contract.Message) {
 		t.Helper()
 		for _, tap := range r.taps {
-			published = append(published, r.messages(t, tap)...)
+			for _, m := range r.pull(t, tap) {
+				all = append(all, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+			}
 		}
-		return published
-	}
-	s.deadLetters = func(t *testing.T) []contract.Message {
-		t.Helper()
-		deadLetters = append(deadLetters, r.messages(t, r.id(e2e.Queue+"-dlq-hold"))...)
-		return slices.Clone(deadLetters)
+		return all
 	}
 	s.task = func(ctx context.Context, name string) (map[string]any, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.workerURL+"/tasks/"+name, http.NoBody)
@@ -162,11 +154,8 @@ func (s *stack) serveTargets(t *testing.T, around func(http.Handler) http.Handle
 // provision creates the queues that are missing.
 func (r *real) provision(t *testing.T) {
 	t.Helper()
-	if r.Provision != nil {
-		require.NoError(t, r.Provision(t.Context(), r.workerURL))
-		return
-	}
-	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
+	names := pubsub.Names{ProjectID: r.Project, Installation: r.Installation}
+	require.NoError(t, e2e.Provision(t.Context(), names, r.catalog, r.broker, r.workerURL))
 }
 
 // requireCopies requires that the webhook service's database has copies of what it reads, and nothing else.
@@ -174,7 +163,7 @@ func (r *real) requireCopies(t *testing.T) {
 	t.Helper()
 	// it does the to-dos of killed workers
 	require.NoError(t, filetest.ErrorOf(r.task(t.Context(), "relay-outbox")))
-	require.Empty(t, r.documents(t, mirror.Collection))
+	require.Empty(t, storetest.All(t, r.store, mirror.Collection))
 	collections := func(database string) []string {
 		url := fmt.Sprintf("http://%s/v1/projects/%s/databases/%s/documents:listCollectionIds",
 			emulatortest.Firestore(t), r.Project, database)
@@ -182,15 +171,14 @@ func (r *real) requireCopies(t *testing.T) {
 		answer := filetest.Must(e2e.Do(e2e.Request(t.Context(), http.MethodPost, url, []byte("{}"), owner)))(t)
 		return filetest.JSON[struct{ CollectionIDs []string }](t, answer.Body).CollectionIDs
 	}
-	ingest := e2e.IngestDatabase(r.Installation)
+	ingest := r.id("ingest")
 	require.Subset(t, collections("(default)"), []string{dedupe.Collection, deadletter.Collection, "customers"})
 	read := []string{"customers", "orders", "products", mirror.Collection, webhook.BlocksCollection}
 	require.Subset(t, read, collections(ingest))
 	copies := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), r.Project, ingest))(t)
 	defer func() { require.NoError(t, copies.Close()) }()
-	linked, all := 0, store.Query{Collection: customers.Collection, Limit: store.MaxPage}
-	for doc, err := range store.Each(t.Context(), copies, all) {
-		require.NoError(t, err)
+	linked := storetest.All(t, copies, customers.Collection)
+	for _, doc := range linked {
 		of := filetest.Must(store.Find(t.Context(), r.store, doc.Key))(t)
 		delete(doc.Fields, "token")
 		want := map[string]any{"uid": of.Fields["uid"]}
@@ -198,41 +186,8 @@ func (r *real) requireCopies(t *testing.T) {
 			want = map[string]any{"gone": true}
 		}
 		require.Equal(t, want, doc.Fields)
-		linked++
 	}
-	require.GreaterOrEqual(t, linked, len(r.documents(t, customers.Collection)))
-}
-
-// killAt is the stack's crash.
-func (r *real) killAt(t *testing.T, afterCommit bool, eventID string, send func()) bool {
-	t.Helper()
-	held := r.workerStore.HoldRequests
-	if afterCommit {
-		held = r.workerStore.HoldAnswers
-	}
-	caught := held()
-	send()
-	<-caught
-	for afterCommit && r.status(t, eventID) != "COMPLETED" {
-		// The answer was to a read before the commit, of which there are more on a busy machine: it passes.
-		r.workerStore.Open()
-		held()
-		e2e.Wait(t.Context(), pollInterval)
-	}
-	r.worker.Kill()
-	r.workerStore.Drop()
-	r.startWorker(t)
-	return !afterCommit || len(r.waitingOf(t, lane.Outbox, eventID)) > 0 // its answer may have passed, too
-}
-
-func shut(g *e2e.Gate) func(bool) {
-	return func(down bool) {
-		if down {
-			g.Shut()
-			return
-		}
-		g.Open()
-	}
+	require.GreaterOrEqual(t, len(linked), len(storetest.All(t, r.store, customers.Collection)))
 }
 
 // startWorker starts the worker, which is not running, behind its address.
@@ -291,12 +246,4 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 		}
 		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(), ack))
 	}
-}
-
-func (r *real) messages(t *testing.T, id string) (all []contract.Message) {
-	t.Helper()
-	for _, m := range r.pull(t, id) {
-		all = append(all, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
-	}
-	return all
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,23 +32,19 @@ const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 // Queue is the queue of PayNow's orders, which the tests use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provision creates a project's queues on the emulator at broker (host:port), and sets pushes to workerURL.
-func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
-	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
+// Provision creates an installation's queues on the emulator at broker (host:port), and pushes to workerURL.
+func Provision(ctx context.Context, names pubsub.Names, c *catalog.Catalog, broker, workerURL string) error {
+	to := pubsub.Target{Names: names, PushBaseURL: workerURL, Emulator: true}
 	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
 	return err
 }
 
-// IngestDatabase returns the name of the database of an installation's webhook service.
-func IngestDatabase(installation string) string {
-	return strings.TrimPrefix(installation+"-ingest", "-")
-}
-
 // Environment returns a service's variables on the emulators, as NAME=value. Without queues, all run.
-func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
+func Environment(project, installation string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
-		"GOOGLE_CLOUD_PROJECT=" + project, "INGEST_DATABASE=" + IngestDatabase(""),
+		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + installation,
+		"INGEST_DATABASE=" + strings.TrimPrefix(installation+"-ingest", "-"),
 		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret,
 		"QUEUES=" + strings.Join(queues, ","),
 	}
@@ -175,8 +170,8 @@ func Do(request *http.Request, err error) (Answer, error) {
 	}
 	retryAfter := response.Header.Get("Retry-After")
 	answer := Answer{Status: response.StatusCode, RetryAfter: retryAfter, Body: string(text)}
-	if len(text) > 0 && json.Unmarshal(text, &answer) != nil {
-		return answer, errors.New("the answer is not JSON")
+	if strings.Contains(response.Header.Get("Content-Type"), "json") {
+		err = json.Unmarshal(text, &answer)
 	}
-	return answer, nil
+	return answer, err
 }

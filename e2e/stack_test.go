@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +21,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
 	"billhook/internal/contract"
@@ -51,46 +49,48 @@ func TestMain(m *testing.M) {
 
 var built string
 
-var commands = []string{"billhook/cmd/webhook", "billhook/cmd/worker"}
+// The folders of the commands: those of production, and the worker that a fail point can end.
+var (
+	program  = builds("program", "", "billhook/cmd/billhook")
+	services = builds("services", "", "billhook/cmd/webhook", "billhook/cmd/worker")
+	crashing = builds("crashing", "failpoints", "billhook/cmd/worker")
+)
 
-var program = sync.OnceValues(func() (string, error) {
-	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook/cmd/billhook")
-})
-
-// The folders of the services: those of production, and those that a fail point can end.
-var services, crashing = builds("services", ""), builds("crashing", "failpoints")
-
-func builds(name, tag string) func() (string, error) {
+func builds(name, tag string, commands ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		folder := filepath.Join(built, name)
 		return folder, e2e.Build(context.Background(), folder, tag, commands...)
 	})
 }
 
+// operator returns the command line with these arguments, of an operator with this environment alone.
+func operator(t *testing.T, environment []string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	folder := filetest.Must(program())(t)
+	ctx := context.WithoutCancel(t.Context()) // a cleanup may still need it
+	command := exec.CommandContext(ctx, filepath.Join(folder, "billhook"), arguments...)
+	command.Env = append([]string{"OPS_OPERATOR=ada", "HOME=" + folder}, environment...)
+	return command
+}
+
 func billhook(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filetest.Must(program())(t), arguments...)
-	command.Env = []string{"OPS_OPERATOR=ada"}
-	said, err := command.CombinedOutput()
+	said, err := operator(t, nil, arguments...).CombinedOutput()
 	return string(said), err
 }
 
 type stack struct {
 	webhookURL, workerURL string
 	// opsURL serves people: the worker, unless a process of their own does.
-	opsURL      string
-	catalog     *catalog.Catalog
-	serviceURL  string // empty on the emulators
-	log         *e2e.Log
-	store       store.Store
-	publish     func(ctx context.Context, topic string, m contract.Message) (string, error)
-	published   func(t *testing.T) []contract.Message
-	deadLetters func(t *testing.T) []contract.Message
-	storeDown   func(down bool)
-	brokerDown  func(down bool)
-	// crash runs send, and kills and restarts the worker during the event's commit, before the commit reaches
-	// the store or after it. It reports false, and kills nothing, if it caught another request, such as a read.
-	crash func(t *testing.T, afterCommit bool, eventID string, send func()) bool
+	opsURL     string
+	catalog    *catalog.Catalog
+	serviceURL string // empty on the emulators
+	log        *e2e.Log
+	store      store.Store
+	publish    func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published  func(t *testing.T) []contract.Message
+	storeDown  func(down bool)
+	brokerDown func(down bool)
 	// service and gateway are the stand-ins of the subscription service and of the payment gateway.
 	service *standin.Receiver
 	gateway *standin.Gateway
@@ -110,18 +110,15 @@ func onlyInFull(t *testing.T) {
 }
 
 // shortWaits returns a folder with the shipped catalog, with half a second between attempts, which doubles,
-// and breakers that the failures of all cases do not open.
-func shortWaits(t *testing.T) (folder string) {
+// breakers that the failures of all cases do not open, and more replacements.
+func shortWaits(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
-	pairs := []string{
-		`jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`,
-	}
+	pairs = append(pairs, `jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`,
+		`schedule: ["0s", "0.5s", "1s"]`, `maximum_backoff: "600s"`, `maximum_backoff: "1s"`,
+		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	for _, wait := range []string{"1s", "2s", "3s", "5s", "10s", "60s"} {
 		pairs = append(pairs, fmt.Sprintf("minimum_backoff: %q", wait), `minimum_backoff: "0.5s"`)
 	}
-	// This leaves out PayNow's events, in lines of their own: a crash needs their cached ordering check.
-	pairs = append(pairs, `maximum_backoff: "600s", multiplier`, `maximum_backoff: "1s", multiplier`,
-		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	return changedCatalog(t, pairs...)
 }
 
@@ -144,7 +141,7 @@ func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
 func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Config)) *stack {
 	t.Helper()
 	log := &e2e.Log{}
-	breaking, crashNext := breakingStore()
+	breaking := &storetest.Faults{}
 	taps := map[string]*tappedPublisher{}
 	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
@@ -172,49 +169,8 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 		published: func(*testing.T) []contract.Message {
 			return append(taps["webhook"].all(), taps["worker"].all()...)
 		},
-		deadLetters: func(*testing.T) (all []contract.Message) {
-			for _, m := range running.Broker.Held(e2e.Queue + "-dlq-hold") {
-				all = append(all, m.Message)
-			}
-			return all
-		},
 		service: running.Service, gateway: running.Gateway, task: running.Task,
 		storeDown: breaking.Down, brokerDown: taps["webhook"].down.Store,
-		crash: func(t *testing.T, afterCommit bool, _ string, send func()) bool {
-			t.Helper()
-			crashed := crashNext(afterCommit)
-			send()
-			<-crashed
-			return true
-		},
-	}
-}
-
-// breakingStore returns a store that fails on demand. crashNext has it cut the connection of the request with
-// the next commit, before or after that commit, as a killed process would.
-func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-chan struct{}) {
-	type point struct {
-		reached     chan struct{}
-		afterCommit bool
-	}
-	var next atomic.Pointer[point]
-	s = &storetest.Faults{OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		crash := next.Swap(nil)
-		if crash == nil {
-			return do()
-		}
-		defer close(crash.reached)
-		if crash.afterCommit {
-			if err := do(); err != nil {
-				return err
-			}
-		}
-		panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
-	}}
-	return s, func(afterCommit bool) <-chan struct{} {
-		crash := &point{make(chan struct{}), afterCommit}
-		next.Store(crash)
-		return crash.reached
 	}
 }
 
@@ -248,18 +204,16 @@ const patience = 90 * time.Second
 // pollInterval is for waits on a store or a broker: each read is expensive for an emulator.
 const pollInterval = 200 * time.Millisecond
 
-// newOrder returns an order of two of the product worth 1000, by a new customer.
-func (s *stack) newOrder() e2e.Order {
-	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+// orderOf returns an order of two of the product worth 1000, by a customer of its own.
+func orderOf(id string) e2e.Order {
 	return e2e.Order{
-		EventID: n, OrderID: n + "2", CustomerID: n + "3", UID: "uid-" + n,
+		EventID: id, OrderID: id + "2", CustomerID: id + "3", UID: "uid-" + id,
 		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 2, Price: 1000}},
 	}
 }
 
-func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
-	t.Helper()
-	return filetest.Must(e2e.Send(t.Context(), s.webhookURL, body))(t)
+func (s *stack) newOrder() e2e.Order {
+	return orderOf(fmt.Sprint(700000000000000000 + s.seq.Add(1)*100))
 }
 
 func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
@@ -288,20 +242,20 @@ func platformEvent(id, eventType, data string) string {
 	return fmt.Sprintf(form, id, eventType, data)
 }
 
-func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
+// as calls the API as a person, and decodes the answer, unless that is nil.
+func (s *stack) as(t *testing.T, who, method, path string, question, answer any) e2e.Answer {
 	t.Helper()
-	got := filetest.Must(e2e.Ask(t.Context(), s.opsURL, "ada", method, path, question))(t)
+	got := filetest.Must(e2e.Ask(t.Context(), s.opsURL, who, method, path, question))(t)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
 		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
 	}
+	return got
 }
 
-func (s *stack) terminal(t *testing.T, arguments ...string) string {
+func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
-	said, err := billhook(t, append(arguments, "--server", s.opsURL)...)
-	require.NoError(t, err, said)
-	return said
+	s.as(t, "ada", method, path, question, answer)
 }
 
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
@@ -323,12 +277,9 @@ func (s *stack) processed(of []string) (ids []string) {
 	return ids
 }
 
-func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
+func (s *stack) balance(t *testing.T, uid string) int64 {
 	t.Helper()
-	doc := filetest.Must(store.Find(t.Context(), s.store, account.Key(dedupe.DefaultTenant)))(t)
-	balance, ok := doc.Fields["balance"].(int64)
-	require.Equal(t, doc.Version > 0, ok)
-	return balance
+	return filetest.Must(e2e.Points(t.Context(), s.store, uid))(t)
 }
 
 func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {
@@ -354,27 +305,10 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	return record
 }
 
-func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
-	t.Helper()
-	of := store.Query{Collection: collection, Limit: store.MaxPage}
-	for doc, err := range store.Each(t.Context(), s.store, of) {
-		require.NoError(t, err)
-		all = append(all, doc)
-	}
-	return all
-}
-
-func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
-	t.Helper()
-	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool {
-		return m.Attributes["event_id"] != eventID
-	})
-}
-
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]
-	path := "/v1/ops/dead-letters?queue=" + url.QueryEscape(queue) + "&event_id=" + eventID
+	path := "/v1/ops/dead-letters?queue=" + queue + "&event_id=" + eventID
 	require.Eventually(t, func() bool {
 		s.ask(t, http.MethodGet, path, nil, &found)
 		return len(found.Items) > 0

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -26,7 +25,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // seed has the stack do a bit of everything, one after the other, and records every answer.
@@ -52,9 +51,7 @@ func (r *surface) settled() {
 		})
 	}
 	require.EventuallyWithT(r.t, func(c *assert.CollectT) {
-		page, err := r.store.Query(r.t.Context(), store.Query{Collection: dedupe.Collection, Limit: 1000})
-		require.NoError(c, err)
-		for _, doc := range page.Documents {
+		for _, doc := range storetest.All(c, r.store, dedupe.Collection) {
 			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
 			id := record.EventID
@@ -68,16 +65,13 @@ func (r *surface) settled() {
 	}, patience, 20*time.Millisecond)
 }
 
-// answered records and returns the answer to a request.
-func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
-	r.t.Helper()
-	got := filetest.Must(e2e.Do(request, nil))(r.t)
+// answered records an answer.
+func (r *surface) answered(file, what string, got e2e.Answer) {
 	entry := map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))}
 	if got.RetryAfter != "" {
 		entry["retry_after"] = got.RetryAfter
 	}
 	r.seen(file, entry)
-	return got
 }
 
 // webhook sends a body as PayNow does.
@@ -87,27 +81,20 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 	for _, change := range more {
 		change(request)
 	}
-	r.answered("answers/webhooks", what, request)
+	r.answered("answers/webhooks", what, filetest.Must(e2e.Do(request, nil))(r.t))
 }
 
 // message sends a body to the addresses for producers.
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
-	got := r.signed(r.t, path, body)
-	answer := content([]byte(got.Body))
-	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": answer})
+	r.answered("answers/messages", what, r.signed(r.t, path, body))
 }
 
 // does calls the API as a person, records the answer, and puts it into answer.
 func (r *surface) does(who, method, path string, question, answer any) {
 	r.t.Helper()
-	body, as := filetest.Must(json.Marshal(question))(r.t), map[string]string{"X-Operator": who}
-	request := filetest.Must(e2e.Request(r.t.Context(), method, r.workerURL+path, body, as))(r.t)
-	got := r.answered("answers/people", who+" "+method+" "+path, request)
-	require.Less(r.t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
-	if answer != nil {
-		require.NoError(r.t, json.Unmarshal([]byte(got.Body), answer))
-	}
+	got := r.as(r.t, who, method, path, question, answer)
+	r.answered("answers/people", who+" "+method+" "+path, got)
 }
 
 // manage changes what people may change.
@@ -167,11 +154,7 @@ func (r *surface) refusals() {
 		return func(request *http.Request) { request.Header.Set(name, value) }
 	}
 	unsigned := func(request *http.Request) {
-		for name := range request.Header {
-			if name != "Content-Type" {
-				request.Header.Del(name)
-			}
-		}
+		request.Header = http.Header{"Content-Type": request.Header["Content-Type"]}
 	}
 	r.webhook("without a signature", body, unsigned)
 	r.webhook("by another secret", body, header("Paynow-Signature", "AAAA"))
@@ -199,8 +182,8 @@ func (r *surface) refusals() {
 		`{"messages":[{"message":`+good+`},{"message":`+bad+`}]}`)
 	for _, body := range []string{"{", `{"message":{"data":"e30=","attributes":{}},"subscription":"s"}`} {
 		url := r.workerURL + "/push/" + e2e.Queue
-		request := filetest.Must(e2e.Request(r.t.Context(), http.MethodPost, url, []byte(body), nil))(r.t)
-		r.answered("answers/pushes", "a push without a token", request)
+		got := filetest.Must(e2e.Do(e2e.Request(r.t.Context(), http.MethodPost, url, []byte(body), nil)))(r.t)
+		r.answered("answers/pushes", "a push without a token", got)
 	}
 }
 
@@ -283,17 +266,16 @@ func (r *surface) failures() {
 // waiting leaves events that wait: a refund for its order, with another order that it does not delay, a
 // message that failed, with one behind it, and messages of a paused queue.
 func (r *surface) waiting() {
-	early := e2e.Refund{
-		EventID: "940000000000000001", OrderID: "940000000000000009", CustomerID: "940000000000000003",
-		Amount: 100, Paid: 1000,
-	}
 	beside := e2e.Order{
-		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID,
+		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: "940000000000000003",
 		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}},
 	}
-	r.waits = append(r.waits, early.EventID)
-	r.webhook("a refund before its order", early.JSON())
-	r.until(r.t, early.EventID, "retry")
+	refunded := beside
+	refunded.OrderID = "940000000000000009"
+	const early = "940000000000000001"
+	r.waits = append(r.waits, early)
+	r.webhook("a refund before its order", refunded.Refund(early, 100))
+	r.until(r.t, early, "retry")
 	r.webhook("an order of its customer", beside.JSON())
 	r.until(r.t, beside.EventID, "processed")
 	r.waits = append(r.waits, "first", "behind")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -91,19 +90,17 @@ func content(text []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var values []any
-	for {
+	for decoder.More() {
 		var value any
-		err := decoder.Decode(&value)
-		switch {
-		case errors.Is(err, io.EOF) && len(values) == 1:
-			return values[0]
-		case errors.Is(err, io.EOF):
-			return values
-		case err != nil:
+		if decoder.Decode(&value) != nil {
 			return strings.Split(strings.TrimSpace(string(text)), "\n")
 		}
 		values = append(values, value)
 	}
+	if len(values) == 1 {
+		return values[0]
+	}
+	return values
 }
 
 // named replaces names in a path or an argument by their ids, as in <dead-letter>.
@@ -131,24 +128,17 @@ func (r *surface) routes() {
 	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Routes)), "surface.yaml has all routes")
 	for _, route := range slices.Sorted(maps.Keys(r.Routes)) {
 		for _, path := range r.Routes[route] {
-			status, body := r.get(path)
-			for bytes.Contains(body, []byte("could not be tried in time")) { // a preview has one second
-				status, body = r.get(path)
+			url := r.workerURL + r.named(path)
+			const late = "could not be tried in time" // a preview has one second
+			var got e2e.Answer
+			for got.Body = late; strings.Contains(got.Body, late); {
+				got = filetest.Must(e2e.Do(e2e.Request(r.t.Context(), http.MethodGet, url, nil, nil)))(r.t)
 			}
 			group := strings.Split(strings.TrimPrefix(strings.TrimPrefix(route, "/v1/ops/"), "/api/v1/"), "/")[0]
-			r.seen("routes/"+group, map[string]any{"get": path, "status": status, "answer": content(body)})
+			entry := map[string]any{"get": path, "status": got.Status, "answer": content([]byte(got.Body))}
+			r.seen("routes/"+group, entry)
 		}
 	}
-}
-
-func (r *surface) get(path string) (status int, body []byte) {
-	url := r.workerURL + r.named(path)
-	request := filetest.Must(http.NewRequestWithContext(r.t.Context(), http.MethodGet, url, http.NoBody))(r.t)
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(r.t, err)
-	body, err = io.ReadAll(answer.Body)
-	require.NoError(r.t, errors.Join(err, answer.Body.Close()))
-	return answer.StatusCode, body
 }
 
 // commandsOf are the commands below one, by their full names, from its help.
@@ -170,12 +160,11 @@ func (r *surface) commandsOf(parents ...string) (all []string) {
 
 // run runs a command as a person.
 func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit int) {
-	command := exec.CommandContext(r.t.Context(), filetest.Must(program())(r.t), arguments...)
-	command.Env = []string{
+	command := operator(r.t, []string{
 		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL,
-		"CATALOG_DIR=" + r.catalogFolder, "HOME=" + r.catalogFolder,
+		"CATALOG_DIR=" + r.catalogFolder,
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
-	}
+	}, arguments...)
 	command.Dir = r.folder
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr

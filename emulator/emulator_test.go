@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/emulator"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
@@ -50,10 +51,7 @@ func installed(t *testing.T) emulator.SDK {
 		t.Skip("left out: it starts emulators of its own; other suites start theirs by the same code")
 	}
 	sdk, err := emulator.Find()
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skipf("left out: %v", err)
-	}
-	require.NoError(t, err)
+	emulatortest.Needs(t, err)
 	return sdk
 }
 
@@ -96,15 +94,22 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 }
 
 func TestFindSaysWhatIsMissing(t *testing.T) {
-	whole := sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")
+	const pubsub = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-0.8.9-all.jar"
+	const firestore = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
+	// linkTo is a folder with Java, and a link to the gcloud of a Cloud SDK.
+	linkTo := func(sdk string) string {
+		folder := folderWith(t, "java")
+		require.NoError(t, os.Symlink(filepath.Join(sdk, "bin", "gcloud"), filepath.Join(folder, "gcloud")))
+		return folder
+	}
 	const noFirestore = "has no cloud-firestore-emulator"
 	for name, test := range map[string]struct{ path, root, says string }{
 		"no Java":                            {t.TempDir(), "", "no java on the PATH"},
-		"no gcloud":                          {withJava(t), "", "no gcloud on the PATH"},
-		"a Cloud SDK without emulators":      {withJava(t), t.TempDir(), "has no "},
-		"a Cloud SDK with Pub/Sub's alone":   {withJava(t), sdkWith(t, pubsubJar), noFirestore},
-		"gcloud links to one with Pub/Sub's": {linkTo(t, sdkWith(t, pubsubJar)), "", noFirestore},
-		"gcloud links to one with both":      {linkTo(t, whole), "", ""},
+		"no gcloud":                          {folderWith(t, "java"), "", "no gcloud on the PATH"},
+		"a Cloud SDK without emulators":      {folderWith(t, "java"), t.TempDir(), "has no "},
+		"a Cloud SDK with Pub/Sub's alone":   {folderWith(t, "java"), folderWith(t, pubsub), noFirestore},
+		"gcloud links to one with Pub/Sub's": {linkTo(folderWith(t, "bin/gcloud", pubsub)), "", noFirestore},
+		"gcloud links to one with both":      {linkTo(folderWith(t, "bin/gcloud", pubsub, firestore)), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", test.path)
@@ -121,35 +126,13 @@ func TestFindSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-const pubsubJar = "pubsub-emulator/lib/cloud-pubsub-emulator-0.8.9-all.jar"
-
-func program(t *testing.T, path string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
-}
-
-func withJava(t *testing.T) string {
+func folderWith(t *testing.T, programs ...string) string {
 	t.Helper()
 	folder := t.TempDir()
-	program(t, filepath.Join(folder, "java"))
-	return folder
-}
-
-func sdkWith(t *testing.T, jars ...string) string {
-	t.Helper()
-	root := t.TempDir()
-	for _, jar := range jars {
-		program(t, filepath.Join(root, "platform", jar))
+	for _, program := range programs {
+		path := filepath.Join(folder, program)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	}
-	return root
-}
-
-func linkTo(t *testing.T, root string) string {
-	t.Helper()
-	folder := withJava(t)
-	gcloud := filepath.Join(root, "bin", "gcloud")
-	program(t, gcloud)
-	require.NoError(t, os.Symlink(gcloud, filepath.Join(folder, "gcloud")))
 	return folder
 }

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/env"
 	"billhook/internal/platform/env/envtest"
 	"billhook/internal/platform/telemetry"
 )
@@ -74,28 +75,22 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials.json")
 	require.NoError(t, os.WriteFile(file, []byte(credentials), 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-	queue := config{
-		AlarmQueue: "projects/p/locations/l/queues/q", AlarmURL: "https://worker.example",
-		AlarmAccount: "push@p.iam.gserviceaccount.com",
-	}
-	require.Empty(t, queue.checkAlarm())
-	both := queue
-	both.PubSubEmulator = "h"
+	const queue = "ALARM_QUEUE=projects/p/locations/l/queues/q ALARM_URL=https://worker.example " +
+		"ALARM_SERVICE_ACCOUNT=push@p.iam.gserviceaccount.com"
 	for name, test := range map[string]struct {
-		config        config
 		cloud, itself bool
 		warned        string
 	}{
-		"a queue": {config: queue, cloud: true},
-		"a queue, beside an emulator": {
-			config: both, cloud: true,
-		},
-		"an emulator": {config: config{Config: service.Config{FirestoreEmulator: "h"}}, itself: true},
-		"neither":     {config: config{}, warned: "no alarm"},
+		queue:                             {cloud: true},
+		queue + " PUBSUB_EMULATOR_HOST=h": {cloud: true},
+		"FIRESTORE_EMULATOR_HOST=h":       {itself: true},
+		"":                                {warned: "no alarm"},
 	} {
+		cfg, _ := env.Parse[config](servicetest.Environment(values(name))) // it lacks what is not about the alarm
+		require.Empty(t, cfg.checkAlarm(), name)
 		var out strings.Builder
 		parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
-		closeIt, err := test.config.alarm(t.Context(), &parts)
+		closeIt, err := cfg.alarm(t.Context(), &parts)
 		require.NoError(t, err, name)
 		require.Equal(t, test.cloud, parts.Alarm != nil, name)
 		require.Equal(t, test.itself, parts.AfterFunc != nil, name)
@@ -126,34 +121,27 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	require.Regexp(t, `"queue served".* -> `, log, "each queue has its line, with its event types and handlers")
 }
 
-func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
-	t.Parallel()
-	url, _, _ := servicetest.Start(t, run, values(
-		"PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
-			"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
-	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"),
-		"a queue that does not run has no route")
-	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"),
-		"a queue that runs has a route")
-}
-
 // A worker of one pool serves no queue of another. It requires a token where the configuration says so, on an
 // emulator too. A process for people has neither a target's address nor a way to authenticate pushes, and
-// shows all pools.
+// shows all pools. One for PayNow alone needs no other address, and has no route of another queue.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Parallel()
 	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org " +
 		"PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
-	for line, want := range map[string][4]int{
-		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200},
-		push + "iam":                {401, 401, 200, 200},
-		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " +
-			proxied: {404, 404, 200, 200},
+	const alone = "PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update " +
+		"SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"
+	for line, want := range map[string][6]int{
+		push + "none":                           {404, 404, 503, 200, 200, 404},
+		push + "oidc":                           {401, 401, 401, 200, 200, 404},
+		push + "iam":                            {401, 401, 401, 200, 200, 404},
+		push + "none SERVES=pushes":             {404, 404, 503, 404, 404, 404},
+		"SERVES=people POOL=nowhere " + proxied: {404, 404, 404, 200, 200, 404},
+		alone:                                   {400, 404, 503, 200, 200, 404},
 	} {
 		url, _, end := servicetest.Start(t, run, values(line))
 		for i, request := range []string{
-			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog",
-			"GET /v1/ops/catalog/queues/paynow-events",
+			"POST /push/paynow-events", "POST /push/sub-plan-change", "POST /tasks/cleanup", "GET /ops/catalog",
+			"GET /v1/ops/catalog/queues/paynow-events", "POST /v1/queue/retry",
 		} {
 			method, path, _ := strings.Cut(request, " ")
 			require.Equal(t, want[i], servicetest.Status(t, method, url+path), "%s: %s", line, request)

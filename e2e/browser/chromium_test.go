@@ -22,22 +22,20 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
-// binary returns the path of Chromium or Chrome. Without one the test is skipped, unless REQUIRE_EMULATORS=1.
-func binary(t *testing.T) string {
+// binary returns the path of Chromium or Chrome, which the test needs.
+func binary(t *testing.T) (path string) {
 	t.Helper()
+	var err error
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
+		if path, err = exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	const missing = "Chromium is not installed: apt-get install chromium"
-	if os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip(missing)
-	}
-	require.Fail(t, missing)
+	emulatortest.Needs(t, err)
 	return ""
 }
 

@@ -9,13 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"html"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +23,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/apps/ledger"
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
@@ -95,7 +94,6 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		t.Run("readme", ada.readme)
 		return
 	}
-	t.Run("an id of any kind is found in one box", func(t *testing.T) { ada.t = t; ada.searches(full) })
 	t.Run("each link of an event's page leads to a page", full.links)
 	t.Run("the answers of forms", func(t *testing.T) { ada.t = t; ada.answers(check) })
 }
@@ -135,14 +133,11 @@ func (p *tab) readme(t *testing.T) {
 	}
 }
 
-// axe returns the script of axe-core. Without it the test is skipped, unless REQUIRE_EMULATORS=1.
+// axe returns the script of axe-core, which `make axe` installs, and the test needs.
 func axe(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("..", "..", "bin", "axe", "node_modules", "axe-core", "axe.min.js"))
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("axe-core is not installed: make axe")
-	}
-	require.NoError(t, err, "make axe")
+	emulatortest.Needs(t, err)
 	return string(script)
 }
 
@@ -224,47 +219,13 @@ func (p *tab) answers(check func(*tab) []string) {
 	}
 }
 
-// searches finds everything with an id by that alone.
-func (p *tab) searches(s *shop) {
-	p.t.Helper()
-	for prefix, ids := range s.subjects(p.t) {
-		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
-		if slices.Contains([]string{
-			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "reasons", "stock",
-			"usage",
-		}, kind) {
-			continue // their ids are names, or ids of something else, too
-		}
-		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
-	}
-	p.search(payNowOrder, "/ops/events/"+event)
-	p.search(buyer, "/ops/accounts/"+string(ledger.UserPoints(buyer)))
-	p.search("dev-trial-subscription", "/ops/events/") // a correlation id
-	p.goes("/ops/search?q=nothing-has-this-id")
-	p.sees("Nothing has this id")
-}
-
-func (p *tab) search(id, leads string) {
-	p.t.Helper()
-	p.goes("/ops/")
-	p.types("^Search by any id", "  "+id+" ")
-	p.presses("button", "^Search$")
-	if !strings.HasPrefix(p.path(), leads) { // several things have the id
-		p.at("/ops/search")
-		p.presses("address", leads)
-	}
-	p.at(leads)
-}
-
 var ownLink = regexp.MustCompile(`<a [^>]*href="(/[^"]*)"`)
 
 func (s *shop) links(t *testing.T) {
 	load := func(path string) (status int, links [][]string) {
-		response, err := http.Get(s.WorkerURL + path) //nolint:noctx // it ends with the shop
-		require.NoError(t, err)
-		defer func() { _ = response.Body.Close() }()
-		page := filetest.Must(io.ReadAll(response.Body))(t)
-		return response.StatusCode, ownLink.FindAllStringSubmatch(string(page), -1)
+		url := s.WorkerURL + path
+		page := filetest.Must(e2e.Do(e2e.Request(t.Context(), http.MethodGet, url, nil, nil)))(t)
+		return page.Status, ownLink.FindAllStringSubmatch(page.Body, -1)
 	}
 	followed, found := map[string]bool{}, 0
 	for path := "/v1/ops/events?limit=100"; path != ""; {

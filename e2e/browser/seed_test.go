@@ -44,9 +44,7 @@ const (
 	unknownProduct    = "700000000000000991"
 	buyer             = "uid-of-buyer-0"
 	buyersCustomer    = "830000000000000000"
-	payNowOrder       = "840000000000000000"
 	period            = "2026-03"
-	journalEvent      = "dev-invoice"
 	shopOrder         = "dev-shop-order"
 	payment           = "dev-payment"
 	usageOf           = "dev-subscription"
@@ -153,7 +151,7 @@ func (s *shop) sample(t *testing.T) {
 		{samples.OrderCreated, "order.created", "dev-order-created"},
 		{samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
 		{samples.Usage, "usage_tracking", "dev-usage"},
-		{samples.InvoicePaid, "billing.invoice.paid", journalEvent},
+		{samples.InvoicePaid, "billing.invoice.paid", "dev-invoice"},
 		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"},
 		{samples.Products, "product.updated", "dev-product-bad"},
 		{samples.WebhookDelivery, "webhook_delivery", "dev-webhook"},
@@ -196,11 +194,8 @@ func (s *shop) sell(t *testing.T) {
 		s.send(t, o.JSON())
 	}
 	s.ended(t, all...)
-	refund := e2e.Refund{
-		EventID: "850000000000000000", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000,
-	}
-	s.send(t, refund.JSON())
-	s.ended(t, refund.EventID)
+	s.send(t, order("81", 0, e2e.Product).Refund("850000000000000000", 500))
+	s.ended(t, "850000000000000000")
 }
 
 // fail has services refuse events, one with the longest id, and one service fail until its breaker opens.
@@ -233,11 +228,9 @@ func (s *shop) keepWaiting(t *testing.T) {
 	t.Helper()
 	for n := range paused {
 		s.put(t, fmt.Sprint("usage-", n), "usage_sync", members{"subscription_id": fmt.Sprint("s-", n)}, nil)
-		refund := e2e.Refund{
-			EventID: fmt.Sprintf("87%016d", n), OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer,
-			Amount: 100, Paid: 1000,
-		}
-		s.send(t, refund.JSON())
+		o := order("87", 0, e2e.Product)
+		o.OrderID = fmt.Sprintf("88%016d", n)
+		s.send(t, o.Refund(fmt.Sprintf("87%016d", n), 100))
 	}
 }
 

@@ -32,20 +32,15 @@ type shop struct {
 	faults *storetest.Faults
 }
 
-// soon is the wait between two attempts; the catalog's are hours.
-var soon = retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
-
-// waiting is the handler that keeps the catalog's waits, so that something waits.
-const waiting = "points.reverse"
-
-// openShop starts an empty Billhook.
+// openShop starts an empty Billhook. Only reversals keep the waits of the catalog, so that something waits.
 func openShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{faults: &storetest.Faults{}, catalog: filetest.Must(catalog.Load(""))(t)}
+	soon := retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
 	for i := range s.catalog.Queues {
 		s.catalog.Queues[i].Backoff = soon
 		for eventType, h := range s.catalog.Queues[i].Handlers {
-			if h.Name != waiting {
+			if h.Name != "points.reverse" {
 				h.Backoff = soon
 			}
 			s.catalog.Queues[i].Handlers[eventType] = h
@@ -106,16 +101,10 @@ func (s *shop) send(t *testing.T, body []byte) {
 	require.NoError(t, filetest.ErrorOf(e2e.UntilAccepted(t.Context(), send)))
 }
 
-// ask calls the API as somebody, or as nobody.
-func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Answer {
-	t.Helper()
-	return filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
-}
-
 // as calls the API as somebody, and succeeds. The answer may be nil.
 func (s *shop) as(t *testing.T, who, method, path string, question, answer any) {
 	t.Helper()
-	got := s.ask(t, who, method, path, question)
+	got := filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s %s: %s", method, path, got.Body)
 	if answer != nil {
 		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
@@ -131,10 +120,11 @@ func (s *shop) get(t *testing.T, path string, answer any) {
 // until waits until the API's answer meets a condition.
 func until[T any](t *testing.T, s *shop, path string, met func(T) bool) (answer T) {
 	t.Helper()
-	var got e2e.Answer
 	require.Eventually(t, func() bool {
-		got, answer = s.ask(t, "", http.MethodGet, path, nil), *new(T)
-		return got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil && met(answer)
+		got, err := e2e.Ask(t.Context(), s.WorkerURL, "", http.MethodGet, path, nil)
+		answer = *new(T)
+		read := err == nil && got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil
+		return read && met(answer)
 	}, 2*patience, 50*time.Millisecond, "%s", path)
 	return answer
 }

@@ -9,9 +9,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
-	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -81,22 +81,15 @@ func (b *ledgers) post(entries, tenants int) {
 	for i := range entries {
 		amount, event := 100+dice.Int64N(1_000_000), fmt.Sprintf("event-%06d", i)
 		at = at.Add(time.Second)
-		entry := ledger.Entry{
-			Tenant: tenant(i % tenants), Kind: ledger.KindJournal, EventID: event,
-			EventType: "ecommerce.order.completed", Rule: "ecommerce.order.completed",
-			Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at,
-			Lines: []ledger.Line{
-				{Account: "1200:receivable", Currency: "SGD", Debit: amount},
-				{Account: "4000:revenue", Currency: "SGD", Credit: amount - amount/10},
-				{Account: "2200:tax", Currency: "SGD", Credit: amount / 10},
-			},
+		entry := ledgertest.Sale(tenant(i%tenants), event, ledger.PeriodOf(at), amount, at)
+		entry.EventType, entry.Rule = "ecommerce.order.completed", "ecommerce.order.completed"
+		entry.Lines = []ledger.Line{
+			{Account: "1200:receivable", Currency: "SGD", Debit: amount},
+			{Account: "4000:revenue", Currency: "SGD", Credit: amount - amount/10},
+			{Account: "2200:tax", Currency: "SGD", Credit: amount / 10},
 		}
 		writes := filetest.Must(ledger.Post(entry))(b)
-		record := dedupe.Record{Status: dedupe.Completed, Ref: writes[0].Key.ID}
-		record.Queue, record.Tenant = journalQueue, entry.Tenant
-		record.EventID, record.EventType = event, entry.EventType
-		own := store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields())
-		storetest.Put(b, b, append(writes, own.Stamped(writes[0].Stamp))...)
+		storetest.Put(b, b, append(writes, sealtest.Record(b, journalQueue, writes[0]))...)
 	}
 }
 

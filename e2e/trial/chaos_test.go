@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +15,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
@@ -84,27 +82,16 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 // post sends a signed request.
 func (o *outside) post(r *run, path, key, body string) {
 	signer := filetest.Must(signature.NewSigner(signature.Generic, chaosSecret))(r)
-	request := httptest.NewRequestWithContext(r.ctx, http.MethodPost, path, strings.NewReader(body))
-	request.Header.Set("Idempotency-Key", key)
-	for name, value := range signer.Sign(key, []byte(body), time.Now()) {
-		request.Header.Set(name, value)
-	}
-	answer := httptest.NewRecorder()
-	o.Config.Handler.ServeHTTP(answer, request)
-	require.Equal(r, http.StatusOK, answer.Code)
+	headers := signer.Sign(key, []byte(body), time.Now())
+	headers["Idempotency-Key"] = key
+	answer := filetest.Must(e2e.Do(e2e.Request(r.ctx, http.MethodPost, o.URL+path, []byte(body), headers)))(r)
+	require.Equal(r, http.StatusOK, answer.Status)
 }
 
 // entryOf is the entry of an event in the books.
 func entryOf(r *run, e *event) store.Write {
-	writes, err := ledger.Post(ledger.Entry{
-		Tenant: "default", EventID: e.id, Kind: ledger.KindJournal, Period: ledger.PeriodOf(happened),
-		OccurredAt: happened, PostedAt: happened,
-		Lines: []ledger.Line{
-			{Account: "cash", Currency: currency, Debit: cents}, {Account: "sales", Currency: currency, Credit: cents},
-		},
-	})
-	r.must(err)
-	return writes[0]
+	sale := ledgertest.Sale("default", e.id, ledger.PeriodOf(happened), cents, happened)
+	return filetest.Must(ledger.Post(sale))(r)[0]
 }
 
 // scene is a short plan of one arm, with all that it may affect.
@@ -131,8 +118,7 @@ func (s scene) postJournal() {
 
 func (s scene) sealJournal() {
 	s.postJournal()
-	sealer := seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: time.Now}
-	s.must(filetest.ErrorOf(sealer.Run(s.ctx)))
+	sealtest.Seal(s, s.store, sealtest.Trusting{}, time.Now())
 }
 
 // No event here has a record, so that each of the arm's own nine is lost.

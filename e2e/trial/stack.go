@@ -28,6 +28,7 @@ import (
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -191,10 +192,10 @@ func deploy(r *run, queues ...string) *deployed {
 	}))(r)
 	targets := httptest.NewServer(d.receiver)
 	r.Cleanup(func() { d.receiver.Close(); targets.Close() })
-	environment := append(e2e.Environment(project, d.catalog, queues, targets.URL),
+	environment := append(e2e.Environment(project, "", d.catalog, queues, targets.URL),
 		"HOME="+folder, "PUBSUB_EMULATOR_HOST="+broker, "FIRESTORE_EMULATOR_HOST="+database)
 	d.begin(r, filepath.Join(folder, "worker"), &d.log, func(int) []string { return environment })
-	r.must(e2e.Provision(r.ctx, project, d.catalog, broker, d.front(0)))
+	r.must(e2e.Provision(r.ctx, pubsub.Names{ProjectID: project}, d.catalog, broker, d.front(0)))
 	webhook := filetest.Must(e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &d.log))(r)
 	r.Cleanup(webhook.Kill)
 	d.webhookURL = webhook.URL

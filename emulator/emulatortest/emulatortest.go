@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"billhook/emulator"
 )
 
@@ -45,13 +47,20 @@ func (s *shared) get(
 			s.process, s.err = start(sdk, context.Background()) // it outlives the first test that uses it
 		}
 	})
-	switch {
-	case errors.Is(s.err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "":
-		tb.Skipf("left out: %v", s.err)
-	case s.err != nil:
-		tb.Fatalf("the emulator is needed here: %v", s.err)
+	if errors.Is(s.err, emulator.ErrNotInstalled) {
+		Needs(tb, s.err)
 	}
+	require.NoError(tb, s.err)
 	return s.process.Addr()
+}
+
+// Needs skips a test if the error says that something is not installed, unless REQUIRE_EMULATORS=1.
+func Needs(tb testing.TB, missing error) {
+	tb.Helper()
+	if missing != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		tb.Skipf("left out: %v", missing)
+	}
+	require.NoError(tb, missing, "CI leaves nothing out")
 }
 
 // Main runs a package's tests from TestMain, stops the shared emulators, and returns the exit code.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 
+	"billhook/internal/filetest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,11 +34,7 @@ func NeedsTerraform(tb testing.TB) {
 	if testing.Short() {
 		tb.Skip("left out: it starts Terraform")
 	}
-	_, err := exec.LookPath("terraform")
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		tb.Skip("left out: terraform is not installed")
-	}
-	require.NoError(tb, err, "CI leaves nothing out")
+	Needs(tb, filetest.ErrorOf(exec.LookPath("terraform")))
 }
 
 // Terraform copies the module in a folder of terraform/, and the files of terraform/ that match the patterns.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,43 +98,51 @@ func TestTerraformAndProvisionCreateTheSameOnTheEmulator(t *testing.T) {
 // The catalog's own tests compare Terraform's topics and filters, byte by byte.
 func TestProvisionCreatesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 	t.Parallel()
-	for name, dir := range map[string]string{"the shipped catalog": "", "one of all kinds": crooked} {
-		for everything, all := range map[string]bool{"as it is": false, "with every queue enabled": true} {
-			t.Run(name+", "+everything, func(t *testing.T) {
-				t.Parallel()
-				c := filetest.Must(catalog.Load(dir))(t)
-				var enabled []catalog.Queue
-				for i := range c.Queues {
-					if c.Queues[i].Enabled = all || c.Queues[i].Enabled; c.Queues[i].Enabled {
-						enabled = append(enabled, c.Queues[i])
-					}
-				}
-				server := pstest.NewServer()
-				t.Cleanup(func() { _ = server.Close() })
-				options, names := pubsub.EmulatorOptions(server.Addr), pubsub.Names{ProjectID: "p"}
-				target := pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
-				changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
-				found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
-				require.Empty(t, found.Findings)
-				var made []string
-				for _, change := range changes {
-					require.Equal(t, pubsub.Created, change.Action, "%v is made once", change)
-					if change.Kind == "subscription" {
-						made = append(made, change.ID)
-					}
-				}
-				idOf := func(s standin.Subscription) string { return s.ID }
-				require.ElementsMatch(t, made, filetest.Map(standin.Topology(enabled), idOf))
-			})
-		}
+	type row struct {
+		dir string
+		all bool // every queue is enabled
 	}
+	filetest.Each(t, map[string]row{
+		"the shipped catalog": {"", false}, "all that is shipped": {"", true},
+		"one of all kinds": {crooked, false}, "one of all kinds, all enabled": {crooked, true},
+	}, func(t *testing.T, test row) {
+		c := filetest.Must(catalog.Load(test.dir))(t)
+		for i := range c.Queues {
+			c.Queues[i].Enabled = test.all || c.Queues[i].Enabled
+		}
+		options := pubsub.EmulatorOptions(inMemory(t).Addr)
+		names := pubsub.Names{ProjectID: "p"}
+		target := pubsub.Target{Names: names, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
+		changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
+		found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
+		require.Empty(t, found.Findings)
+		var made, want []string
+		for _, change := range changes {
+			require.Equal(t, pubsub.Created, change.Action, "%v is made once", change)
+			if change.Kind == "subscription" {
+				made = append(made, change.ID)
+			}
+		}
+		off := func(q catalog.Queue) bool { return !q.Enabled }
+		for _, s := range standin.Topology(slices.DeleteFunc(c.Queues, off)) {
+			want = append(want, s.ID)
+		}
+		require.ElementsMatch(t, want, made)
+	})
+}
+
+// inMemory starts the client library's server in memory.
+func inMemory(t *testing.T) *pstest.Server {
+	t.Helper()
+	server := pstest.NewServer()
+	t.Cleanup(func() { _ = server.Close() })
+	return server
 }
 
 // The client library's in-memory server applies filters by their text.
 func TestAFilterAndTheSimulatorMatchTheSameMessages(t *testing.T) {
 	t.Parallel()
-	server := pstest.NewServer()
-	t.Cleanup(func() { _ = server.Close() })
+	server := inMemory(t)
 	client := filetest.Must(gcppubsub.NewClient(t.Context(), "p", pubsub.EmulatorOptions(server.Addr)...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	_, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/all"})

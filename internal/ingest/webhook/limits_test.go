@@ -103,7 +103,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				at := rapid.Uint16().Draw(t, "at")
 				user := ""
 				if perUser > 0 && at%3 > 0 {
-					user = strconv.Itoa(int(at>>8) % 4)
+					user = fmt.Sprint("usr_", int(at>>8)%4)
 				}
 				switch instances[int(at)%len(instances)].refusal(t.Context(), t, q, user) {
 				case "":
@@ -130,6 +130,11 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 	})
+	for _, doc := range storetest.All(t, shared, webhook.BlocksCollection) {
+		require.NotContains(t, doc.Key.ID, "usr_", "no document names a user")
+		require.Len(t, doc.Fields, 1)
+		require.WithinDuration(t, fixed.Add(time.Minute), doc.Fields["expire_at"].(time.Time), 2*time.Second)
+	}
 }
 
 func TestSingleInstanceAdmitsTheWholeLimit(t *testing.T) {
@@ -199,21 +204,6 @@ func TestUsersBeyondTheCountedOnesAreNotLimited(t *testing.T) {
 	now = now.Add(time.Second)
 	require.Equal(t, []string{"", "", "user_rate_limited"},
 		[]string{refusal("one more"), refusal("one more"), refusal("one more")})
-}
-
-func TestNoDocumentNamesAUser(t *testing.T) {
-	t.Parallel()
-	shared := storetest.Open(t)
-	one := instance(shared, func() time.Time { return fixed })
-	for range 4 {
-		require.Empty(t, one.refusal(t.Context(), t, perUser(5), "usr_42"))
-	}
-	blocks := storetest.All(t, shared, webhook.BlocksCollection)
-	require.Len(t, blocks, 4-free(5))
-	for _, doc := range blocks {
-		require.NotContains(t, doc.Key.ID, "usr_42")
-		require.Equal(t, map[string]any{"expire_at": fixed.Truncate(time.Second).Add(time.Minute)}, doc.Fields)
-	}
 }
 
 func TestLimitsRefuseNothingWhileTheStoreIsDown(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -28,7 +27,6 @@ import (
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
 
@@ -85,7 +83,7 @@ func requestCases(t *testing.T, body []byte) map[string]requestCase {
 	signed := func(scheme signature.Scheme, path, secret string) func(*http.Request) {
 		return func(r *http.Request) {
 			other := request(t, path, nil)
-			sign(t, other, scheme, secret, own, fixed)
+			sign(t, other, path, scheme, secret, own)
 			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header,
 				&measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
@@ -193,29 +191,19 @@ func TestBadSendersOnARealConnectionAreAnswered(t *testing.T) {
 		},
 	}, func(t *testing.T, test row) {
 		d := open(t, nil)
-		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		patience := time.Minute
+		server := httptest.NewUnstartedServer(d)
+		server.Config.ReadTimeout = time.Minute
 		if test.code == "body_unread" {
-			patience = time.Second // of which the headers take a part
+			server.Config.ReadTimeout = time.Second // of which the headers take a part
 		}
-		server := &serve.Server{
-			Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience,
-			Longest: time.Minute,
-		}
-		go func() { ended <- server.Run(ctx, listener) }()
-		defer func() {
-			stop()
-			require.NoError(t, <-ended)
-		}()
-
+		server.Start()
+		defer server.Close()
 		var request strings.Builder
 		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: " +
 			"application/json\r\n" + test.headers)
 		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request,
 			map[string]bool{"Content-Type": true}))
-		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()))(t)
+		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String()))(t)
 		defer func() { _ = conn.Close() }()
 		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -306,7 +294,10 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		group.Wait()
 		require.Equal(t, int64(crowd), refused.Load()+unsigned.Load())
 		order := webhooktest.Order(1<<20 - 4096)
-		for range 2 * budget >> 20 { // the whole budget is free again for large bodies
+		for range 2 * budget >> 20 { // the whole budget is free again for large bodies, also after panics
+			d.broker.before = func(context.Context, contract.Message) error { panic("down") }
+			require.Equal(t, http.StatusInternalServerError, d.send(payNow(t, order)).Code)
+			d.broker.before = nil
 			accepted(t, d, payNow(t, order))
 		}
 	})

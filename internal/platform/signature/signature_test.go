@@ -107,13 +107,29 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	}
 }
 
-func TestTheWindowHasTheSameBoundsInEveryScheme(t *testing.T) {
+func TestTheHeaderAndTheWindowHaveTheSameBoundsInEveryScheme(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range schemes {
+		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
+		headers := single(signer.Sign("m1", body, now))
+		header := textproto.CanonicalMIMEHeaderKey(scheme.Header)
+		good := headers[header][0]
+		for _, values := range [][]string{nil, {""}, {good, good}, {good[:40]}, {scheme.Prefix + "%%%"}} {
+			headers[header] = values
+			want := signature.ErrMalformed
+			if len(values) == 0 || values[0] == "" {
+				want = signature.ErrMissing
+			}
+			require.ErrorIs(t, verifier(t, scheme, secret).Verify(lookup(headers), body), want, "%s %s", name, values)
+		}
+		other := scheme
+		other.Encoding = map[string]string{"hex": "base64", "base64": "hex"}[scheme.Encoding]
+		signed := filetest.Must(signature.NewSigner(other, secret))(t).Sign("m1", body, now)
+		require.ErrorIs(t, verifier(t, scheme, secret).Verify(lookup(single(signed)), body), signature.ErrMalformed,
+			"%s in %s", name, other.Encoding)
 		if scheme.ReplayWindow != "" {
 			continue
 		}
-		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 		for away, want := range map[time.Duration]error{
 			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld,
 			-50 * 365 * 24 * time.Hour: signature.ErrTooOld,

@@ -21,33 +21,16 @@ type parcel struct {
 	About  any    `json:"about"`
 }
 
-func parcels(t *testing.T) *contract.Set {
-	t.Helper()
-	formats := append([]contract.Format(nil), contract.Formats...)
-	set := filetest.Must(contract.NewSet(append(formats, contract.Format{
+func TestNewRowOfTheTableIsAFormat(t *testing.T) {
+	t.Parallel()
+	set := declared(t, "parcels", contract.Format{
 		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
 		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
 		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
 		Posted: []contract.Posted{
 			{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true},
 		},
-	}), []contract.Declaration{
-		{
-			Format: "parcel.v1", Type: "parcel.*", Version: 1,
-			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
-		},
-		{Format: "parcel.v1", Type: "parcel.*", Version: 2, Members: []contract.Member{
-			{Name: "order_id", Shape: "id", Required: true},
-			{Name: "grams", Shape: "integer 0..9000"},
-			{Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
-		}},
-	}))(t)
-	return set
-}
-
-func TestNewRowOfTheTableIsAFormat(t *testing.T) {
-	t.Parallel()
-	set := parcels(t)
+	})
 	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,` +
 		`"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
 	require.Equal(t, "parcel.v1", set.Detect(nil, data))
@@ -190,24 +173,7 @@ func TestEmissionIsHeldToItsDeclaration(t *testing.T) {
 
 func TestEachContractHasItsOwnIDAndSchema(t *testing.T) {
 	t.Parallel()
-	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{
-			Format: contract.MessageV1, Type: "order.created", Version: 1,
-			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
-		},
-		{
-			Format: contract.MessageV1, Type: "order.created", Version: 2,
-			Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}},
-		},
-		{
-			Format: contract.MessageV1, Type: "*.reverted", Version: 1,
-			Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}},
-		},
-		{
-			Format: contract.EnvelopeV1, Type: "#", Version: 1,
-			Members: []contract.Member{{Name: "payment_id", Shape: "id"}},
-		},
-	}))(t)
+	set := declared(t, "versions")
 	var ids []string
 	for _, c := range set.All() {
 		ids = append(ids, c.ID())

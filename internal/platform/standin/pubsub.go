@@ -86,7 +86,7 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	switch {
 	case err == nil:
 		return true, &pubsubpb.PublishResponse{MessageIds: ids}, nil
-	case errors.Is(err, ErrNoTopic):
+	case errors.Is(err, contract.ErrTopicMissing):
 		code = codes.NotFound
 	case errors.Is(err, contract.ErrLimit):
 		code = codes.InvalidArgument

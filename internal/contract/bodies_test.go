@@ -1,9 +1,7 @@
 package contract_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -113,6 +111,15 @@ type bodies struct {
 		Want int
 	}
 	Declared map[string][]contract.Declaration
+	Received []struct {
+		What, Data, ID, Action string
+		Attributes             map[string]string
+	}
+	Fits   []struct{ What, Format, Type, As, Want string }
+	Hashed []struct {
+		Of, Old, With string
+		Same          bool
+	}
 }
 
 func readBodies(t *testing.T) bodies { return filetest.YAML[bodies](t, "testdata", "bodies.yaml") }
@@ -152,34 +159,20 @@ func TestMadeUpIDIsTheSameForTheSameMessage(t *testing.T) {
 
 func TestRawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 	t.Parallel()
-	const own, raw = `{"action":"renewal","subscription_id":"s1"}`, `{"subscription_id":"s1"}`
-	hashed := func(said string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(said))) }
 	receive := func(data string, attributes map[string]string) (contract.Body, error) {
 		body, _, err := contracts().Receive(contract.EnvelopeV1, []string{"subscription_id"},
 			contract.Message{Data: []byte(data), Attributes: attributes}, given("").At)
 		return body, err
 	}
-	for name, test := range map[string]struct {
-		data       string
-		attributes map[string]string
-		id, action string
-	}{
-		"its id is its hash": {own, nil, hashed(own), "renewal"},
-		"its own action comes first": {
-			own, map[string]string{"event_id": "e1", "event_type": "initial"}, "e1", "renewal",
-		},
-		"else the action is that of the attributes": {
-			raw, map[string]string{"event_type": "initial"}, hashed(raw + "\x00initial"), "initial",
-		},
-	} {
-		body, err := receive(test.data, test.attributes)
-		require.NoError(t, err, name)
-		require.NoError(t, body.Validate(), name)
+	for _, test := range readBodies(t).Received {
+		body, err := receive(test.Data, test.Attributes)
+		require.NoError(t, err, test.What)
+		require.NoError(t, body.Validate(), test.What)
 		m := filetest.Must(contract.As[*contract.Envelope](body))(t)
 		require.Equal(t, &contract.Envelope{
-			ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z",
+			ID: test.ID, Action: test.Action, CreatedAt: "2026-03-02T10:15:00Z",
 			Payload: contract.Payload{SubscriptionID: "s1"},
-		}, m, name)
+		}, m, test.What)
 	}
 	_, err := receive(`{"action":"renewal","subscription_id":"s1","email":"ilse@example.org"}`, nil)
 	require.ErrorIs(t, err, contract.ErrMalformed, "a member that no payload has")

@@ -2,7 +2,6 @@ package contract_test
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,47 +83,22 @@ func TestGoTypesFitTheirDeclarations(t *testing.T) {
 	type short struct {
 		InvoiceID int64 `json:"invoice_id"`
 	}
-	for name, test := range map[string]struct {
-		format, eventType string
-		b                 reflect.Type
-		want              string
-	}{
-		"an event of PayNow's": {
-			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Payment](), "",
-		},
-		"an envelope": {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
-		"an envelope's payload": {
-			contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), "",
-		},
-		"envelopes by a pattern": {
-			contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), "",
-		},
-		"any body":         {contract.MessageV1, "order.created", reflect.TypeFor[contract.Body](), ""},
-		"a whole message":  {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
-		"a message's data": {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
-		"a pointer to it":  {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
-		"another format's body": {
-			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](),
-			"format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope",
-		},
-		"a member of another kind": {
-			contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](),
-			"message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64",
-		},
-		"undeclared members": {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
-		"an undeclared type": {
-			contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared",
-		},
-		"an unknown format": {
-			"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2",
-		},
-		"a pattern over declarations": {
-			contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid",
-		},
+	types := map[string]reflect.Type{}
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[*contract.Payment](), reflect.TypeFor[*contract.Envelope](),
+		reflect.TypeFor[contract.Payload](), reflect.TypeFor[contract.Body](), reflect.TypeFor[*contract.Event](),
+		reflect.TypeFor[invoice](), reflect.TypeFor[*invoice](), reflect.TypeFor[short](),
 	} {
-		err := contracts().Takes(test.format, test.eventType, test.b)
-		require.Equal(t, test.want == "", err == nil, name)
-		require.True(t, err == nil || strings.Contains(err.Error(), test.want), "%s: %v", name, err)
+		types[of.String()] = of
+	}
+	for _, test := range readBodies(t).Fits {
+		require.Contains(t, types, test.As)
+		err := contracts().Takes(test.Format, test.Type, types[test.As])
+		if test.Want == "" {
+			require.NoError(t, err, test.What)
+		} else {
+			require.ErrorContains(t, err, test.Want, test.What)
+		}
 	}
 	for _, eventType := range []string{
 		contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial,

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -135,16 +135,19 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 
 func TestListIsPublishedConcurrentlyAndInOrderOfEachKey(t *testing.T) {
 	t.Parallel()
-	var arrived sync.WaitGroup // the first message of each of ten keys, all of which wait for the others
-	arrived.Add(10)
+	var arrived atomic.Int64
+	gathered := make(chan struct{}) // once ten messages have arrived, of as many keys
 	d := open(t, func(c *webhook.Config) {
 		producing()(c)
-		c.Publisher.(*recorder).before = func(_ context.Context, m contract.Message) error {
-			if m.Attributes["event_id"] < "e10" {
-				arrived.Done()
-				arrived.Wait()
+		c.Publisher.(*recorder).before = func(ctx context.Context, _ contract.Message) error {
+			if arrived.Add(1) == 10 {
+				close(gathered)
 			}
-			return nil
+			select {
+			case <-gathered:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
 		}
 	})
 	var items []string

@@ -1,9 +1,7 @@
 package contract_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -104,9 +102,33 @@ type bodies struct {
 	Completed []struct{ What, Format, Data, Of, Type, Want string }
 	Detected  []struct{ Attribute, Data, Want string }
 	Held      []change
+	Refused   []struct {
+		What, Want string
+		Member     contract.Member
+	}
+	Attempted []struct {
+		Data string
+		Want int
+	}
+	Declared map[string][]contract.Declaration
+	Received []struct {
+		What, Data, ID, Action string
+		Attributes             map[string]string
+	}
+	Fits   []struct{ What, Format, Type, As, Want string }
+	Hashed []struct {
+		Of, Old, With string
+		Same          bool
+	}
 }
 
 func readBodies(t *testing.T) bodies { return filetest.YAML[bodies](t, "testdata", "bodies.yaml") }
+
+// declared is a set of testdata/bodies.yaml, with more formats.
+func declared(t *testing.T, name string, more ...contract.Format) *contract.Set {
+	t.Helper()
+	return filetest.Must(contract.NewSet(slices.Concat(contract.Formats, more), readBodies(t).Declared[name]))(t)
+}
 
 func TestMissingMembersOfABodyAreMadeUp(t *testing.T) {
 	t.Parallel()
@@ -137,34 +159,20 @@ func TestMadeUpIDIsTheSameForTheSameMessage(t *testing.T) {
 
 func TestRawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 	t.Parallel()
-	const own, raw = `{"action":"renewal","subscription_id":"s1"}`, `{"subscription_id":"s1"}`
-	hashed := func(said string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(said))) }
 	receive := func(data string, attributes map[string]string) (contract.Body, error) {
 		body, _, err := contracts().Receive(contract.EnvelopeV1, []string{"subscription_id"},
 			contract.Message{Data: []byte(data), Attributes: attributes}, given("").At)
 		return body, err
 	}
-	for name, test := range map[string]struct {
-		data       string
-		attributes map[string]string
-		id, action string
-	}{
-		"its id is its hash": {own, nil, hashed(own), "renewal"},
-		"its own action comes first": {
-			own, map[string]string{"event_id": "e1", "event_type": "initial"}, "e1", "renewal",
-		},
-		"else the action is that of the attributes": {
-			raw, map[string]string{"event_type": "initial"}, hashed(raw + "\x00initial"), "initial",
-		},
-	} {
-		body, err := receive(test.data, test.attributes)
-		require.NoError(t, err, name)
-		require.NoError(t, body.Validate(), name)
+	for _, test := range readBodies(t).Received {
+		body, err := receive(test.Data, test.Attributes)
+		require.NoError(t, err, test.What)
+		require.NoError(t, body.Validate(), test.What)
 		m := filetest.Must(contract.As[*contract.Envelope](body))(t)
 		require.Equal(t, &contract.Envelope{
-			ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z",
+			ID: test.ID, Action: test.Action, CreatedAt: "2026-03-02T10:15:00Z",
 			Payload: contract.Payload{SubscriptionID: "s1"},
-		}, m, name)
+		}, m, test.What)
 	}
 	_, err := receive(`{"action":"renewal","subscription_id":"s1","email":"ilse@example.org"}`, nil)
 	require.ErrorIs(t, err, contract.ErrMalformed, "a member that no payload has")
@@ -187,38 +195,11 @@ func TestInvalidMessageIsNotCompleted(t *testing.T) {
 
 func TestMessageHasTheNumberOfItsAttempts(t *testing.T) {
 	t.Parallel()
-	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:15:00Z",`
-	const message = `{"id":"e1","type":"order.shipped","version":1,"timestamp":"2026-03-02T10:15:00Z",` +
-		`"data":{"order_id":"o1"}`
-	for data, want := range map[string]int{
-		envelope + `"attempts":0,"payload":{}}`: 0, envelope + `"attempts":2,"payload":{}}`: 2, message + `}`: 0,
-		message + `,"metadata":{"attempt":1}}`: 0, message + `,"metadata":{"attempt":3,"max_retries":5}}`: 2,
-	} {
-		body := filetest.Must(contracts().Decode(contracts().Detect(nil, []byte(data)), []byte(data)))(t)
-		require.Equal(t, want, body.Attempted(), data)
+	for _, test := range readBodies(t).Attempted {
+		data := []byte(test.Data)
+		body := filetest.Must(contracts().Decode(contracts().Detect(nil, data), data))(t)
+		require.Equal(t, test.Want, body.Attempted(), test.Data)
 	}
-}
-
-func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
-	t.Helper()
-	return filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{
-			Format: contract.EnvelopeV1, Type: "#", Version: 1,
-			Members: []contract.Member{{Name: "subscription_id", Shape: "id"}},
-		},
-		{Format: contract.EnvelopeV1, Type: "upgrade", Version: 1, Members: append([]contract.Member{
-			{Name: "subscription_id", Shape: "id", Required: true},
-			{Name: "seats", Shape: "integer 0..1000"},
-			{Name: "prorated", Shape: "boolean"},
-			{Name: "accepted", Shape: "boolean", Required: true},
-			{Name: "invoice", Object: []contract.Member{
-				{Name: "invoice_id", Shape: "id", Required: true},
-				{Name: "paid", Shape: "boolean"},
-				{Name: "amount", Shape: "amount"},
-				{Name: "currency", Shape: "currency"},
-			}},
-		}, more...)},
-	}))(t)
 }
 
 const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00Z","attempts":0,` +
@@ -227,7 +208,7 @@ const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00
 
 func TestMembersBeyondAHandlersTypeAreKept(t *testing.T) {
 	t.Parallel()
-	set := upgrades(t)
+	set := declared(t, "upgrades")
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[*contract.Envelope]()))
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[contract.Payload]()))
 	c := filetest.Must(set.Find(contract.EnvelopeV1, []byte(upgrade)))(t)
@@ -274,7 +255,7 @@ func TestMembersBeyondAHandlersTypeAreKept(t *testing.T) {
 
 func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 	t.Parallel()
-	set := upgrades(t)
+	set := declared(t, "upgrades")
 	for _, test := range readBodies(t).Held {
 		require.Equal(t, 1, strings.Count(upgrade, test.Old), test.What)
 		bad := []byte(strings.Replace(upgrade, test.Old, test.With, 1))
@@ -289,42 +270,17 @@ func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 		require.ErrorContains(t, err, test.Want, test.What)
 		require.NotContains(t, strings.ToLower(err.Error()), "mette")
 	}
-	schemas := filetest.Must(set.Schemas())(t)
+	schemas := set.Schemas()
 	require.Regexp(t, `"prorated":\s*{\s*"type":\s*"boolean"`, string(schemas["envelope.v1.json"]))
 	require.Regexp(t, `"invoice":\s*{\s*"type":\s*"object"`, string(schemas["envelope.v1.json"]))
 }
 
 func TestInvalidDeclarationOfAnObjectIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		member contract.Member
-		want   string
-	}{
-		"an object in an object": {
-			contract.Member{
-				Name: "a", Object: []contract.Member{{Name: "b", Object: []contract.Member{{Name: "c", Shape: "id"}}}},
-			}, "a: an object has members of shapes alone",
-		},
-		"a list in an object": {
-			contract.Member{
-				Name: "a", Object: []contract.Member{{Name: "b", List: []contract.Member{{Name: "c", Shape: "id"}}}},
-			}, "a: an object has members of shapes alone",
-		},
-		"a boolean with bounds": {
-			contract.Member{Name: "a", Shape: "boolean 0..1"}, `"boolean 0..1" is not a shape`,
-		},
-		"a text in an object": {
-			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "text"}}},
-			`a: b: "text" is not a shape`,
-		},
-		"an amount without a currency in one": {
-			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "amount"}}},
-			"a: b: an amount has its currency beside it",
-		},
-	} {
+	for _, test := range readBodies(t).Refused {
 		_, err := contract.NewSet(contract.Formats, []contract.Declaration{
-			{Format: contract.MessageV1, Type: "x.y", Version: 1, Members: []contract.Member{test.member}},
+			{Format: contract.MessageV1, Type: "x.y", Version: 1, Members: []contract.Member{test.Member}},
 		})
-		require.ErrorContains(t, err, test.want, name)
+		require.ErrorContains(t, err, test.Want, test.What)
 	}
 }

@@ -69,11 +69,7 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	if !lacks {
 		return data, nil
 	}
-	whole, err := json.Marshal(head)
-	if err != nil {
-		return nil, ErrMalformed
-	}
-	return whole, nil
+	return json.Marshal(head)
 }
 
 // sort moves the members of a raw object into the content, except those of the head.
@@ -91,11 +87,7 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	if len(content) == 0 {
 		return ErrMalformed // an empty object is not a message
 	}
-	whole, err := json.Marshal(content)
-	if err != nil {
-		return ErrMalformed
-	}
-	head[k.Content] = whole
+	head[k.Content], _ = json.Marshal(content) // its values were decoded
 	if k.Version != "" {
 		head[k.Version] = jsontext.Value("1")
 	}

@@ -102,17 +102,7 @@ func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
 
 func TestBodyIsFilledInByPaths(t *testing.T) {
 	t.Parallel()
-	members := []contract.Member{
-		{Name: "order_id", Shape: "id", Required: true},
-		{Name: "gift", Shape: "boolean"},
-		{Name: "pieces", Shape: "integer 0..9", Required: true},
-		{Name: "lines", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
-		{Name: "shop", Object: []contract.Member{{Name: "shop_id", Shape: "id"}}},
-	}
-	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{Format: contract.MessageV1, Type: "order.made", Version: 1, Members: members[:1]},
-		{Format: contract.MessageV1, Type: "order.made", Version: 2, Members: members},
-	}))(t)
+	set := declared(t, "filled")
 	require.Nil(t, set.Typed(contract.MessageV1, "order.lost"))
 	require.Nil(t, set.Typed("message.v9", "order.made"))
 	c := set.Typed(contract.MessageV1, "order.made")

@@ -2,7 +2,6 @@ package contract
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -30,7 +29,7 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 }
 
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
-func (s *Set) Schemas() (map[string][]byte, error) {
+func (s *Set) Schemas() map[string][]byte {
 	// A message may have other attributes, such as a trace context.
 	all := map[string]object{
 		PaymentV1 +
@@ -41,27 +40,23 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 	}
 	out := map[string][]byte{}
 	for title, of := range all {
-		text, err := document(title, of)
-		if err != nil {
-			return nil, err
-		}
-		out[strings.ReplaceAll(title, " ", ".")+".json"] = append(text, '\n')
+		out[strings.ReplaceAll(title, " ", ".")+".json"] = append(document(title, of), '\n')
 	}
-	return out, nil
+	return out
 }
 
-func document(title string, of object) ([]byte, error) {
+func document(title string, of object) []byte {
 	text, err := json.Marshal(append(object{
 		{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title},
 	}, of...), jsontext.WithIndent("  "))
 	if err != nil {
-		return nil, fmt.Errorf("contract: schema of %s: %w", title, err)
+		panic(err) // no name occurs twice in a declaration
 	}
-	return text, nil
+	return text
 }
 
 // Schema returns the JSON Schema (2020-12) of the contract's bodies.
-func (s *Set) Schema(c *Contract) ([]byte, error) {
+func (s *Set) Schema(c *Contract) []byte {
 	f := s.format(c.Format)
 	of := f.schema()
 	if f.Content != "" {

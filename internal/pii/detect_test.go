@@ -2,6 +2,7 @@ package pii_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -171,7 +172,8 @@ type refused struct {
 }
 
 func measure(t require.TestingT, part int) (r result) {
-	for i, s := range spellings {
+	all := readIDs(t)
+	for i, s := range all.spellings() {
 		g, one := newGenerator(uint64(i)), recall{spelling: s}
 		for range texts / part {
 			personal := s.draw(g)
@@ -183,7 +185,7 @@ func measure(t require.TestingT, part int) (r result) {
 		}
 		r.recalls = append(r.recalls, one)
 	}
-	for i, of := range allIDs(t) {
+	for i, of := range all.Kinds {
 		g, draw, one := newGenerator(uint64(1000+i)), like(of.Draw...), refused{ids: of}
 		for range drawn / part {
 			id := draw(g)
@@ -246,25 +248,20 @@ func (r *result) table() string {
 	return b.String()
 }
 
-// alikes are the rows of a table; rows with the same figures are joined.
-type alikes struct {
-	figures []string
-	names   map[string][]string
-}
+// alikes are the rows of a table, each of a name and its figures; rows with the same figures are joined.
+type alikes [][2]string
 
 func (a *alikes) add(name, figures string) {
-	if a.names == nil {
-		a.names = map[string][]string{}
+	if i := slices.IndexFunc(*a, func(row [2]string) bool { return row[1] == figures }); i >= 0 {
+		(*a)[i][0] += "; " + name
+		return
 	}
-	if a.names[figures] == nil {
-		a.figures = append(a.figures, figures)
-	}
-	a.names[figures] = append(a.names[figures], name)
+	*a = append(*a, [2]string{name, figures})
 }
 
-func (a *alikes) rows() (text string) {
-	for _, figures := range a.figures {
-		text += fmt.Sprintf("| %s | %s |\n", strings.Join(a.names[figures], "; "), figures)
+func (a alikes) rows() (text string) {
+	for _, row := range a {
+		text += fmt.Sprintf("| %s | %s |\n", row[0], row[1])
 	}
 	return text
 }

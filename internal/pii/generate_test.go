@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -128,18 +129,6 @@ type spelling struct {
 	draw       form
 }
 
-// Numbers of phones, with ~ for a gap: with the country's code, and as people at home write them.
-const (
-	abroad = `(1~[2-9][0-9]{2}~[2-9][0-9]{2}~[0-9]{4}|44~7[0-9]{3}~[0-9]{6}|` +
-		`47~[2345679][0-9](~[0-9]{2}){3}|(48|34|61)~[5-9][0-9]{2}(~[0-9]{3}){2})`
-	atHome = `([2-9][0-9]{2}~[2-9][0-9]{2}~[0-9]{4}|0[1234679](~[0-9]{2}){4}|[5-8][0-9]{2}(~[0-9]{3}){2})`
-)
-
-func phone(number string, gaps ...string) form {
-	draw := like(number)
-	return func(g *generator) string { return strings.ReplaceAll(draw(g), "~", pick(g, gaps...)) }
-}
-
 const octet = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
 
 var (
@@ -147,35 +136,34 @@ var (
 	domain = like(`[a-z]{1,8}(\.mail|-[a-z]{3}|[0-9]{2})?\.(com|org|co\.uk|pl|museum|xn--p1ai)`)
 )
 
-var spellings = []spelling{
-	{"email", "", func(g *generator) string { return g.cased(local(g)) + "@" + g.cased(domain(g)) }},
-	{"ip", "IPv4", like(`(22[0-3]|2[01][0-9]|1[0-9]{2}|[1-9][0-9]?)(\.` + octet + `){3}(/24|:8080)?`)},
-	{"ip", "IPv6", (*generator).ipv6},
-	{"card", "without gaps", func(g *generator) string { number, _ := g.card(); return number }},
-	{"card", "in groups", func(g *generator) string {
-		number, sizes := g.card()
-		return grouped(number, pick(g, " ", "-", "."), sizes...)
-	}},
-	{"iban", "without gaps", func(g *generator) string { return g.cased(g.iban()) }},
-	{
-		"iban", "in groups", func(g *generator) string {
+// spellings are those of personal data: of phones as testdata/ids.yaml has them.
+func (all drawable) spellings() []spelling {
+	card := all.card()
+	list := []spelling{
+		{"email", "", func(g *generator) string { return g.cased(local(g)) + "@" + g.cased(domain(g)) }},
+		{"ip", "IPv4", like(`(22[0-3]|2[01][0-9]|1[0-9]{2}|[1-9][0-9]?)(\.` + octet + `){3}(/24|:8080)?`)},
+		{"ip", "IPv6", (*generator).ipv6},
+		{"card", "without gaps", func(g *generator) string { number, _ := card(g); return number }},
+		{"card", "in groups", func(g *generator) string {
+			number, sizes := card(g)
+			return grouped(number, pick(g, " ", "-", "."), sizes...)
+		}},
+		{"iban", "without gaps", func(g *generator) string { return g.cased(g.iban()) }},
+		{"iban", "in groups", func(g *generator) string {
 			return grouped(g.cased(g.iban()), pick(g, " ", "-", "."), 4)
-		},
-	},
-	{"phone", "`+48601234567`", phone(`\+`+abroad, "")},
-	{"phone", "`+48 601 234 567`, with dashes or dots", phone(`\+`+abroad, " ", "-", ".")},
-	{"phone", "`0048601234567`", phone(`00`+abroad, "")},
-	{"phone", "`0048 601 234 567`", phone(`00`+abroad, " ")},
-	{
-		"phone", "`tel:48601234567`, `phone-601-234-567`",
-		phone(`(?i)(tel|phone|mobile|whatsapp)[-:_]?(`+abroad+`|`+atHome+`)`, "", "-", "."),
-	},
-	{"phone", "`601 234 567`", phone(atHome, " ")},
-	{"phone", "`601.234.567`", phone(atHome, ".")},
-	{"phone", "`601-234-567`", phone(atHome, "-")},
-	{"phone", "`(555) 123-4567`", like(`\([2-9][0-9]{2}\) ?[2-9][0-9]{2}-[0-9]{4}`)},
-	{"phone", "`01632 960001`", like(`0[1-9][0-9]{3} [0-9]{6}`)},
-	{"phone", "`601234567`", phone(atHome, "")},
+		}},
+	}
+	for _, of := range all.Phones {
+		draw := like(of.Draw...)
+		list = append(list, spelling{"phone", of.Name, func(g *generator) string {
+			number := draw(g)
+			if of.Gaps != nil {
+				number = strings.ReplaceAll(number, "~", pick(g, of.Gaps...))
+			}
+			return number
+		}})
+	}
+	return list
 }
 
 // ipv6 is an address of a person: global, local to a site or a link.
@@ -200,33 +188,25 @@ func (g *generator) ipv6() string {
 	return g.cased(pick(g, address.StringExpanded(), address.String(), address.String(), address.String()))
 }
 
-// cards are networks: the beginnings of their numbers, the lengths without the last digit, the groups.
-var cards = []struct {
-	body  form
-	sizes [][]int
-}{
-	{like(`4[0-9]{14}`), [][]int{{4}}},
-	{like(`5[1-5][0-9]{13}`), [][]int{{4}}},
-	{like(`2(22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{11}`), [][]int{{4}}},
-	{like(`3[47][0-9]{12}`), [][]int{{4}, {4, 6, 5}}},
-	{like(`3[68][0-9]{11}`, `30[05][0-9]{10}`), [][]int{{4}, {4, 6, 4}}},
-	{like(`(6011|64[4-9][0-9]|65[0-9]{2})([0-9]{11}|[0-9]{14})`), [][]int{{4}}},
-	{like(`35(2[89]|[3-8][0-9])[0-9]{11}`), [][]int{{4}}},
-	{like(`62([0-9]{13}|[0-9]{16})`), [][]int{{4}}},
-	{like(`(5018|5020|5038|6304|6759|6761)([0-9]{8}|[0-9]{11}|[0-9]{14})`), [][]int{{4}}},
-}
-
-func (g *generator) card() (number string, sizes []int) {
-	of := pick(g, cards...)
-	body, sum := of.body(g), 0
-	for i, c := range body {
-		d := int(c - '0')
-		if (len(body)-i)%2 == 1 {
-			d = d/5 + d*2%10
-		}
-		sum += d
+// card returns a number of one of the networks, with its check digit, and the sizes of its groups.
+func (all drawable) card() func(g *generator) (number string, sizes []int) {
+	type network struct {
+		body  form
+		sizes [][]int
 	}
-	return body + strconv.Itoa((10-sum%10)%10), pick(g, of.sizes...)
+	networks := filetest.Map(all.Cards, func(of ids) network { return network{like(of.Draw...), of.Sizes} })
+	return func(g *generator) (string, []int) {
+		of := pick(g, networks...)
+		body, sum := of.body(g), 0
+		for i, c := range body {
+			d := int(c - '0')
+			if (len(body)-i)%2 == 1 {
+				d = d/5 + d*2%10
+			}
+			sum += d
+		}
+		return body + strconv.Itoa((10-sum%10)%10), pick(g, of.sizes...)
+	}
 }
 
 var (
@@ -265,17 +245,22 @@ type ids struct {
 	Name   string
 	Draw   []string
 	Chance bool
+	Gaps   []string // of phones
+	Sizes  [][]int  // of cards
 }
 
-func allIDs(t require.TestingT) []ids {
-	all := filetest.YAML[struct {
-		Parts map[string]string
-		Kinds []ids
-	}](t, "testdata", "ids.yaml")
-	for _, of := range all.Kinds {
+// drawable is testdata/ids.yaml, which says what each member is.
+type drawable struct {
+	Parts                map[string]string
+	Kinds, Phones, Cards []ids
+}
+
+func readIDs(t require.TestingT) drawable {
+	all := filetest.YAML[drawable](t, "testdata", "ids.yaml")
+	for _, of := range slices.Concat(all.Kinds, all.Phones, all.Cards) {
 		for i := range of.Draw {
 			of.Draw[i] = os.Expand(of.Draw[i], func(part string) string { return all.Parts[part] })
 		}
 	}
-	return all.Kinds
+	return all
 }

@@ -122,20 +122,6 @@ func document(path string, value any) []byte {
 	return out
 }
 
-func TestOutputOfAnyDocumentIsAllowed(t *testing.T) {
-	t.Parallel()
-	p := orders()
-	rapid.Check(t, func(t *rapid.T) {
-		in := filetest.Must(
-			json.Marshal(map[string]any{"body": value(t, 5), "event_id": value(t, 1), marker: value(t, 4)}))(t)
-		out, err := p.Append(nil, in)
-		requireSilent(t, out, err)
-		if err == nil {
-			requireAllowed(t, p, out)
-		}
-	})
-}
-
 func refusedBy(t require.TestingT, err error) *pii.Error {
 	var refused *pii.Error
 	require.ErrorAs(t, err, &refused)

@@ -254,9 +254,7 @@ func (a Reads) declaredContract(
 	}
 	found.DeclaredContract, found.Example, found.ConsumedBy = contractInShort(c), jsontext.Value("null"),
 		[]Consumer{}
-	if found.Schema, err = a.Catalog.Contracts.Schema(c); err != nil {
-		return found, err
-	}
+	found.Schema = a.Catalog.Contracts.Schema(c)
 	if a.Example != nil && a.Catalog.Contracts.Typed(c.Format, c.Type) == c {
 		if found.Example, err = a.Example(c.Format, c.Type); err != nil {
 			return found, err

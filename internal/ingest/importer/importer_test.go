@@ -62,19 +62,37 @@ func (s *store) Settle(_ context.Context, accepted, refused []importer.Message) 
 
 func (*store) Release(context.Context) error { return nil }
 
+// ingest accepts all messages but those that hold a text to refuse, or answers as its function does.
 type ingest struct {
 	answer   func(call int, items []importer.Item) ([]importer.Result, error)
+	refuse   string
 	requests [][]importer.Item
 	queues   []string
+
+	bodies map[string]string // of the accepted messages, by their ids
+	due    map[string]time.Time
+	order  []string
 }
+
+func newIngest() *ingest { return &ingest{bodies: map[string]string{}, due: map[string]time.Time{}} }
 
 func (d *ingest) Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error) {
 	d.requests, d.queues = append(d.requests, items), append(d.queues, queue)
-	if d.answer == nil {
-		return all(202, items), ctx.Err()
+	if d.answer != nil {
+		results, err := d.answer(len(d.requests), items)
+		return results, errors.Join(err, ctx.Err())
 	}
-	results, err := d.answer(len(d.requests), items)
-	return results, errors.Join(err, ctx.Err())
+	results := all(202, items)
+	for i, item := range items {
+		if d.refuse != "" && strings.Contains(string(item.Message), d.refuse) {
+			results[i] = importer.Result{Status: 422, Code: "contract_broken"}
+			continue
+		}
+		_, rest, _ := strings.Cut(string(item.Message), `"id":"`)
+		id, _, _ := strings.Cut(rest, `"`)
+		d.bodies[id], d.due[id], d.order = string(item.Message), item.DeliverAt, append(d.order, id)
+	}
+	return results, ctx.Err()
 }
 
 func all(status int, items []importer.Item) []importer.Result {
@@ -109,11 +127,7 @@ func refunds(n int) (messages []importer.Message) {
 	return messages
 }
 
-type sender interface {
-	Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error)
-}
-
-func run(t *testing.T, s importer.Source, d sender, clock *waits) *importer.Run {
+func run(t *testing.T, s importer.Source, d *ingest, clock *waits) *importer.Run {
 	t.Helper()
 	return &importer.Run{
 		Source: s, Send: d.Send, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now,
@@ -227,8 +241,7 @@ func TestRequestIsOfOneQueueAndWithinTheSizeLimit(t *testing.T) {
 		[]byte(`{"id":"u1","action":"usage_sync","payload":{"subscription_id":"s"}}`)
 	mixed[3].Body = fmt.Appendf(nil, `{"id":"large","action":"refund","payload":{"payment_id":%q}}`,
 		strings.Repeat("x", 4000))
-	s := &store{waiting: mixed}
-	d := &ingest{}
+	s, d := &store{waiting: mixed}, newIngest()
 	r := run(t, s, d, &waits{at: now})
 	r.MaxBytes = 1024 + 2*400
 	report := filetest.Must(r.Do(t.Context()))(t)
@@ -260,7 +273,7 @@ func TestOldMessageIsComposedForTheWebhookService(t *testing.T) {
 			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body),
 			Content:  test.Content,
 			Attempts: test.Attempts, MaxAttempts: test.MaxAttempts, Due: after(test.Due), Created: after(test.Created),
-		}}}, &ingest{}
+		}}}, newIngest()
 		r := run(t, s, d, &waits{at: now})
 		r.Compose = importer.Composer{Type: test.As, Members: test.Members}
 		report, err := r.Do(t.Context())

@@ -55,7 +55,7 @@ func (o old) rowsAreMovedAndSayWhereTo(t *testing.T) {
 		"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed",
 	}, summary(places))
 
-	ingest := newAccept()
+	ingest := newIngest()
 	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	s = o.source(t, "event_queue", true)
@@ -94,7 +94,7 @@ func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	s := o.source(t, "odd.event_queue", false)
 	_, messages := filetest.Both(s.Look(ctx, 100))(t)
 	require.Len(t, messages, 12, "all but the one that a worker may handle")
-	ingest := newAccept()
+	ingest := newIngest()
 	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, []string{
@@ -134,7 +134,7 @@ func (o old) columnsMayBeNamedAsProgramsDo(t *testing.T) {
 	}
 	o.has(t, "named",
 		renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
-	s, ingest := o.source(t, "named.event_queue", false), newAccept()
+	s, ingest := o.source(t, "named.event_queue", false), newIngest()
 	require.Equal(t, 1, drain(t, s, ingest).Moved)
 	require.NoError(t, s.Release(t.Context()))
 	require.Contains(t, ingest.bodies, "named.event_queue-1")

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,35 +25,7 @@ func ids(maker string) func() string {
 	return func() string { return fmt.Sprintf("%s-%06d", maker, n.Add(1)) }
 }
 
-type accept struct {
-	bodies map[string]string
-	due    map[string]time.Time
-	order  []string
-	refuse string
-}
-
-func (a *accept) Send(_ context.Context, _ string, items []importer.Item) ([]importer.Result, error) {
-	results := all(202, items)
-	for i, item := range items {
-		if a.refuse != "" && strings.Contains(string(item.Message), a.refuse) {
-			results[i] = importer.Result{Status: 422, Code: "contract_broken"}
-			continue
-		}
-		id := member(string(item.Message), "id")
-		a.bodies[id], a.due[id], a.order = string(item.Message), item.DeliverAt, append(a.order, id)
-	}
-	return results, nil
-}
-
-func member(body, name string) string {
-	_, rest, _ := strings.Cut(body, strconv.Quote(name)+`:"`)
-	value, _, _ := strings.Cut(rest, `"`)
-	return value
-}
-
-func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[string]time.Time{}} }
-
-func drain(t *testing.T, s importer.Source, d sender) importer.Report {
+func drain(t *testing.T, s importer.Source, d *ingest) importer.Report {
 	t.Helper()
 	return filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 }
@@ -92,7 +62,7 @@ func TestEachRedisListOfAQueueIsDrained(t *testing.T) {
 	require.Len(t, messages, 4, "a preview reads the messages that would be moved")
 	require.Equal(t, []string{"1 claimed stays", "2 waiting", "2 delayed", "1 failed stays"}, summary(places))
 
-	ingest := newAccept()
+	ingest := newIngest()
 	require.Equal(t, 4, drain(t, s, ingest).Moved)
 	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, ingest.order,
 		"the oldest first, and delayed messages last")
@@ -134,7 +104,7 @@ func TestRefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 		do("LPUSH", list, fmt.Sprintf(`{"action":"upgrade","n":%d}`, i))
 	}
 	do("ZADD", list+":delayed", 1900000000.5, "no JSON\x00\n at all")
-	s, ingest := redisAt(t, address, false, "a"), newAccept()
+	s, ingest := redisAt(t, address, false, "a"), newIngest()
 	ingest.refuse = `"n":`
 	require.Equal(t, 6, drain(t, s, ingest).Refused)
 	require.NoError(t, s.Release(ctx))
@@ -154,7 +124,7 @@ var errCut = fmt.Errorf("cut off")
 
 func (c cut) Settle(context.Context, []importer.Message, []importer.Message) error { return errCut }
 
-func cutOff(t *testing.T, s importer.Source, d sender) {
+func cutOff(t *testing.T, s importer.Source, d *ingest) {
 	t.Helper()
 	require.ErrorIs(t, filetest.ErrorOf(run(t, cut{s}, d, &waits{at: now}).Do(t.Context())), errCut)
 }
@@ -164,7 +134,7 @@ func TestEqualMessagesWithoutAnIDStayTwoAfterAnInterruptedRun(t *testing.T) {
 	do, address := importertest.Redis(t)
 	same := `{"action":"upgrade","subscription_id":"s"}`
 	do("LPUSH", list, same, same, same)
-	ingest := newAccept()
+	ingest := newIngest()
 	cutOff(t, redisAt(t, address, false, "a"), ingest)
 	require.Len(t, ingest.bodies, 3)
 	do("LPUSH", list, same)
@@ -178,7 +148,7 @@ func TestClaimsOfAnInterruptedRunCanBePutBack(t *testing.T) {
 	do, address := importertest.Redis(t)
 	ctx := t.Context()
 	do("LPUSH", list, envelope("w1", 0), envelope("w2", 0))
-	cutOff(t, redisAt(t, address, false, "a"), newAccept())
+	cutOff(t, redisAt(t, address, false, "a"), newIngest())
 	require.Zero(t, do("LLEN", list))
 	s := redisAt(t, address, false, "b")
 	places, _ := filetest.Both(s.Look(ctx, 10))(t)
@@ -201,7 +171,7 @@ func TestMessageWithAnInvalidScoreIsReportedAndStays(t *testing.T) {
 	}
 	late := float64(now.AddDate(0, 0, 1).UnixMilli())
 	do("ZADD", list+":delayed", late, envelope("due", 1), 0, envelope("epoch", 1))
-	s, ingest := redisAt(t, address, false, "a"), newAccept()
+	s, ingest := redisAt(t, address, false, "a"), newIngest()
 	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, 2, report.Moved)
@@ -280,7 +250,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond,
 		"a preview changes nothing")
 
-	ingest := newAccept()
+	ingest := newIngest()
 	s = rabbitAt(t, address, false, "b")
 	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))

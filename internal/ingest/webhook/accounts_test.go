@@ -53,7 +53,7 @@ func TestAccountSendsWithATokenForAPathThatTheCatalogAllows(t *testing.T) {
 		d, r := open(t, change), request(t, test.Path, strings.NewReader(invoice))
 		r.Header.Set("Authorization", "Bearer "+test.Destination+" "+test.Account)
 		if test.Secret != "" {
-			sign(t, r, signature.Generic, test.Secret, []byte(invoice), fixed)
+			sign(t, r, test.Path, signature.Generic, test.Secret, []byte(invoice))
 		}
 		if test.Code == "" {
 			require.Contains(t, accepted(t, d, r).log.String(), `"account":"scheduler"`)
@@ -73,7 +73,7 @@ func TestEachRunOfAJobIsItsOwnEvent(t *testing.T) {
 		if token {
 			r.Header.Set("Authorization", "Bearer https://hooks.example"+invoices+" jobs@shop.example")
 		} else {
-			sign(t, r, signature.Generic, genericSecret, []byte(body), fixed)
+			sign(t, r, invoices, signature.Generic, genericSecret, []byte(body))
 		}
 		r.Header.Set("X-CloudScheduler-JobName", "invoices")
 		r.Header.Set("X-CloudScheduler-ScheduleTime", at)

@@ -103,7 +103,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				at := rapid.Uint16().Draw(t, "at")
 				user := ""
 				if perUser > 0 && at%3 > 0 {
-					user = strconv.Itoa(int(at>>8) % 4)
+					user = fmt.Sprint("usr_", int(at>>8)%4)
 				}
 				switch instances[int(at)%len(instances)].refusal(t.Context(), t, q, user) {
 				case "":
@@ -130,6 +130,11 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 	})
+	for _, doc := range storetest.All(t, shared, webhook.BlocksCollection) {
+		require.NotContains(t, doc.Key.ID, "usr_", "no document names a user")
+		require.Len(t, doc.Fields, 1)
+		require.WithinDuration(t, fixed.Add(time.Minute), doc.Fields["expire_at"].(time.Time), 2*time.Second)
+	}
 }
 
 func TestSingleInstanceAdmitsTheWholeLimit(t *testing.T) {
@@ -201,21 +206,6 @@ func TestUsersBeyondTheCountedOnesAreNotLimited(t *testing.T) {
 		[]string{refusal("one more"), refusal("one more"), refusal("one more")})
 }
 
-func TestNoDocumentNamesAUser(t *testing.T) {
-	t.Parallel()
-	shared := storetest.Open(t)
-	one := instance(shared, func() time.Time { return fixed })
-	for range 4 {
-		require.Empty(t, one.refusal(t.Context(), t, perUser(5), "usr_42"))
-	}
-	blocks := storetest.All(t, shared, webhook.BlocksCollection)
-	require.Len(t, blocks, 4-free(5))
-	for _, doc := range blocks {
-		require.NotContains(t, doc.Key.ID, "usr_42")
-		require.Equal(t, map[string]any{"expire_at": fixed.Truncate(time.Second).Add(time.Minute)}, doc.Fields)
-	}
-}
-
 func TestLimitsRefuseNothingWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
@@ -245,42 +235,18 @@ var full = catalog.Queue{
 	ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore},
 }
 
-func TestFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
-	t.Parallel()
-	alert := catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}
-	type row struct {
-		bound   catalog.MaxBacklog
-		queue   string
-		waiting int64
-		age     time.Duration
-		want    string
-	}
-	filetest.Each(t, map[string]row{
-		"full":                     {full.MaxBacklog, "orders", 100, time.Minute, "queue_full"},
-		"one below":                {full.MaxBacklog, "orders", 99, time.Minute, ""},
-		"full, and an alert alone": {alert, "orders", 100, time.Minute, ""},
-		"without a bound":          {catalog.MaxBacklog{}, "orders", 1 << 40, time.Minute, ""},
-		"counted too long ago":     {full.MaxBacklog, "orders", 100, backlog.GoodFor + time.Second, ""},
-		"another queue is full":    {full.MaxBacklog, "letters", 100, time.Minute, ""},
-	}, func(t *testing.T, test row) {
-		shared := storetest.Open(t)
-		one := instance(shared, func() time.Time { return fixed })
-		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age),
-			map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
-		require.Equal(t, test.want, one.refusal(t.Context(), t,
-			catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
-	})
-}
-
-func TestBacklogIsReadEveryTenSecondsAndRefusesNothingWhileUnknown(t *testing.T) {
+func TestFullQueueRefusesWhereItsBoundSaysSoByACountOfTenSeconds(t *testing.T) {
 	t.Parallel()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
 	one := instance(counter, func() time.Time { return now })
 	require.Equal(t, 1, one.admitted(t, full, 1), "the backlog was not counted yet")
-	require.NoError(t, backlog.Write(t.Context(), faults, now,
-		map[string]backlog.Held{"orders": {Messages: 100}}))
+	waiting := map[string]backlog.Held{
+		full.ID: {Messages: 100}, "one-below": {Messages: 99}, "alert-alone": {Messages: 100},
+		"boundless": {Messages: 1 << 40},
+	}
+	require.NoError(t, backlog.Write(t.Context(), faults, now, waiting))
 	for _, step := range []struct {
 		sentence string
 		after    time.Duration
@@ -297,6 +263,13 @@ func TestBacklogIsReadEveryTenSecondsAndRefusesNothingWhileUnknown(t *testing.T)
 		now = now.Add(step.after)
 		require.Equal(t, step.admitted, one.admitted(t, full, 100), step.sentence)
 		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
+		for id, onFull := range map[string]catalog.OnFull{
+			"one-below": catalog.RefuseMore, "alert-alone": catalog.AlertAlone, "boundless": "",
+			"uncounted": catalog.RefuseMore,
+		} {
+			bound := catalog.MaxBacklog{Messages: 100, OnFull: onFull}
+			require.Equal(t, 1, one.admitted(t, catalog.Queue{ID: id, MaxBacklog: bound}, 1), id)
+		}
 	}
 	require.Contains(t, (&service{metrics: one.metrics}).scrape(t),
 		`billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,66 +47,109 @@ func of(order, id string) string {
 		order)
 }
 
+// failing makes the broker fail for these events, and panic for others.
+func failing(fails, panics string) func(*webhook.Config) {
+	return func(c *webhook.Config) {
+		producing()(c)
+		c.Publisher.(*recorder).before = func(_ context.Context, m contract.Message) error {
+			switch m.Attributes["event_id"] {
+			case panics:
+				panic("Mette")
+			case fails:
+				return errors.New("Mette")
+			}
+			return nil
+		}
+	}
+}
+
 func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	t.Parallel()
-	d := open(t, producing())
-	answer := d.list(t, toOrders,
-		of("o1", "e1"), `{"message":{"type":"order.shipped","version":1,"data":{"order_id":"o1","name":"Mette"}}}`,
-		`"Mette"`, `{"message":[]}`, `{}`,
-		`{"message":{"order_id":"o2"},"routing_key":"order.shipped"}`, `{"message":`+shipped+`,"priority":"low"}`,
-		`{"message":{"eventId":"1","eventType":"order.paid"}}`, of("o1", "e9"),
-	)
-	var paths []string
-	for _, r := range answer.Results {
-		for _, v := range r.Violations {
-			paths = append(paths, v.Path)
-		}
+	event := func(eventType, order string) string {
+		return `{"message":{"eventId":"5","eventType":"` + eventType + `","timestamp":"2026-03-02T10:00:00Z",` +
+			`"data":{"order":` + order + `}}}`
 	}
 	const broken = "422contract_broken"
-	require.Equal(t, []string{
-		"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202",
-	}, answer.codes())
-	require.Equal(t, []string{"data.name", "", "message", "message", "priority"}, paths)
-	require.Equal(t, []string{"e1", "orders-process"},
-		[]string{answer.Results[0].EventID, answer.Results[0].Queue})
-	require.Len(t, d.broker.all(), 3)
-	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has a line in the log")
-}
-
-// moody is a broker that confirms once enough messages have arrived, fails some, and panics at others.
-type moody struct {
-	recorder
-	wants, arrived int
-	gather         chan struct{}
-	fails, panics  []string
-}
-
-func (p *moody) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
-	p.mu.Lock()
-	if p.arrived++; p.arrived == p.wants {
-		close(p.gather)
+	type row struct {
+		change func(*webhook.Config)
+		queue  string
+		items  []string
+		codes  []string
+		paths  []string // of what breaks the contract
 	}
-	p.mu.Unlock()
-	if p.wants > 0 {
-		select {
-		case <-p.gather:
-		case <-ctx.Done():
-			return "", ctx.Err()
+	filetest.Each(t, map[string]row{
+		"good and broken ones": {
+			producing(), "orders-process",
+			[]string{
+				of("o1", "e1"),
+				`{"message":{"type":"order.shipped","version":1,"data":{"order_id":"o1","name":"Mette"}}}`,
+				`"Mette"`, `{"message":[]}`, `{}`,
+				`{"message":{"order_id":"o2"},"routing_key":"order.shipped"}`,
+				`{"message":` + shipped + `,"priority":"low"}`,
+				`{"message":{"eventId":"1","eventType":"order.paid"}}`, of("o1", "e9"),
+			},
+			[]string{"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202"},
+			[]string{"data.name", "", "message", "message", "priority"},
+		},
+		"one does not overtake an unpublished one of its key": {
+			failing("e2", "p1"), "orders-process",
+			[]string{
+				of("o1", "e1"), of("o1", "e2"), of("o1", "e3"), of("o2", "e4"), of("o3", "p1"),
+				of("o3", "e6"), of("o2", "e7"),
+			},
+			[]string{"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202"},
+			nil,
+		},
+		"one behind another of unknown key is held back": {
+			func(c *webhook.Config) { c.UID = people{err: errDown}.UID }, queue,
+			[]string{
+				`{"message":{}}`, event("order.refunded", `{"id":"7","customerId":"8"}`),
+				event("order.chargeback_closed", `{"id":"7"}`),
+			},
+			[]string{broken, "503customer_lookup_failed", "503key_held_up"},
+			[]string{"eventId", "eventType", "timestamp"},
+		},
+	}, func(t *testing.T, test row) {
+		d := open(t, test.change)
+		answer := d.list(t, "/queues/"+test.queue+"/messages", test.items...)
+		require.Equal(t, test.codes, answer.codes())
+		var paths, accepted, published []string
+		for _, r := range answer.Results {
+			require.Equal(t, r.Status == http.StatusServiceUnavailable, r.RetryAfter > 0)
+			for _, v := range r.Violations {
+				paths = append(paths, v.Path)
+			}
+			if r.Status == http.StatusAccepted {
+				require.Equal(t, test.queue, r.Queue)
+				accepted = append(accepted, r.EventID)
+			}
 		}
-	}
-	switch id := m.Attributes["event_id"]; {
-	case slices.Contains(p.panics, id):
-		panic("Mette")
-	case slices.Contains(p.fails, id):
-		return "", errors.New("Mette")
-	}
-	return p.recorder.Publish(ctx, topic, m)
+		require.Equal(t, test.paths, paths)
+		for _, got := range d.broker.all() {
+			published = append(published, got.message.Attributes["event_id"])
+		}
+		require.ElementsMatch(t, accepted, published)
+		require.Equal(t, len(test.items), strings.Count(d.log.String(), `"message":"webhook"`), "each is logged")
+	})
 }
 
 func TestListIsPublishedConcurrentlyAndInOrderOfEachKey(t *testing.T) {
 	t.Parallel()
-	broker := &moody{wants: 10, gather: make(chan struct{})}
-	d := open(t, func(c *webhook.Config) { producing()(c); c.Publisher = broker })
+	var arrived atomic.Int64
+	gathered := make(chan struct{}) // once ten messages have arrived, of as many keys
+	d := open(t, func(c *webhook.Config) {
+		producing()(c)
+		c.Publisher.(*recorder).before = func(ctx context.Context, _ contract.Message) error {
+			if arrived.Add(1) == 10 {
+				close(gathered)
+			}
+			select {
+			case <-gathered:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}
+	})
 	var items []string
 	for i := range 100 {
 		items = append(items, of(fmt.Sprint("o", i%10), fmt.Sprintf("e%02d", i)))
@@ -115,24 +158,9 @@ func TestListIsPublishedConcurrentlyAndInOrderOfEachKey(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, r.Status)
 	}
 	last := map[string]string{}
-	for _, got := range broker.all() {
+	for _, got := range d.broker.all() {
 		require.Less(t, last[got.message.OrderingKey], got.message.Attributes["event_id"], "in order")
 		last[got.message.OrderingKey] = got.message.Attributes["event_id"]
 	}
-	require.Len(t, broker.all(), 100)
-}
-
-func TestMessageDoesNotOvertakeAnUnpublishedOneOfItsKey(t *testing.T) {
-	t.Parallel()
-	broker := &moody{fails: []string{"e2"}, panics: []string{"p1"}}
-	d := open(t, func(c *webhook.Config) { producing()(c); c.Publisher = broker })
-	answer := d.list(t, toOrders, of("o1", "e1"), of("o1", "e2"), of("o1", "e3"), of("o2", "e4"), of("o3", "p1"),
-		of("o3", "e6"), of("o2", "e7"))
-	for _, r := range answer.Results {
-		require.Equal(t, r.Status == http.StatusServiceUnavailable, r.RetryAfter > 0)
-	}
-	require.Equal(t, []string{
-		"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202",
-	}, answer.codes())
-	require.Len(t, broker.all(), 3)
+	require.Len(t, d.broker.all(), 100)
 }

@@ -121,59 +121,50 @@ func unpack(body []byte) (events []event, list bool, err error) {
 
 // readItem does not check the shapes of texts: the check of the message's attributes does.
 func readItem(value jsontext.Value) (i event) {
-	var broken mistakes
+	var broken pii.Dropped
 	texts := map[string]*string{
 		"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant,
 	}
 	if value.Kind() != '{' {
-		broken.add("", "object")
+		broken.Add("", "object")
 	}
 	contract.EachMember(value, func(name string, value jsontext.Value) {
 		into, isText := texts[name]
 		switch kind := value.Kind(); {
 		case kind == 'n':
 		case name == inItem && kind != '{':
-			broken.add(name, "object")
+			broken.Add(name, "object")
 		case name == inItem:
 			i.raw = value
 		case isText && kind == '"':
 			unquoted, _ := jsontext.AppendUnquote(nil, value)
 			*into = string(unquoted)
 		case isText:
-			broken.add(name, "text")
+			broken.Add(name, "text")
 		case name == "max_attempts":
 			n, err := strconv.ParseInt(string(value), 10, 32)
 			if i.maxAttempts = n; err != nil || n < 1 {
-				broken.add(name, "min=1")
+				broken.Add(name, "min=1")
 			}
 		default:
 			if _, found := pii.Detect(pii.Code, name); found || !pii.Code.Valid(name) {
 				name = "?" // it may hold anything
 			}
-			broken.add(name, "unknown")
+			broken.Add(name, "unknown")
 		}
 	})
 	if i.raw == nil && broken == nil {
-		broken.add(inItem, "required")
+		broken.Add(inItem, "required")
 	}
-	i.err = broken.err()
+	i.err = invalid(broken)
 	return i
 }
 
-// mistakes are the violations in an item.
-type mistakes []pii.Violation
-
-func (m *mistakes) add(path, rule string) {
-	if len(*m) < maxListed {
-		*m = append(*m, pii.Violation{Path: path, Rule: rule})
-	}
-}
-
-func (m mistakes) err() error {
-	if m == nil {
+func invalid(violations pii.Dropped) error {
+	if violations == nil {
 		return nil
 	}
-	return &contract.Invalid{Violations: m}
+	return &contract.Invalid{Violations: violations}
 }
 
 // routed finds the queues that a message reaches. All of them must allow its options.
@@ -186,7 +177,7 @@ func (s *Service) routed(i *event, to *destination) ([]catalog.Queue, error) {
 	if len(queues) == 0 {
 		return nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
 	}
-	var broken mistakes
+	var broken pii.Dropped
 	most, ttl := 0, time.Duration(0)
 	for _, q := range queues {
 		if q.Contract != i.body.Format() {
@@ -201,25 +192,25 @@ func (s *Service) routed(i *event, to *destination) ([]catalog.Queue, error) {
 			ttl = q.MessageTTL
 		}
 		if i.priority != "" && i.priority != q.Priority && broken == nil {
-			broken.add(contract.AttrPriority, "not_of_queue")
+			broken.Add(contract.AttrPriority, "not_of_queue")
 		}
 	}
 	if i.maxAttempts > int64(most) {
-		broken.add(contract.AttrMaxAttempts, "max="+strconv.Itoa(most))
+		broken.Add(contract.AttrMaxAttempts, "max="+strconv.Itoa(most))
 	}
 	if i.deliverAt != "" {
 		i.deliverAt = pii.InUTC(i.deliverAt)
 		at, err := time.Parse(time.RFC3339Nano, i.deliverAt)
 		switch ahead := at.Sub(s.config.Now()); {
 		case err != nil || !pii.Time.Valid(i.deliverAt):
-			broken.add(contract.AttrDeliverAt, pii.Time.Name())
+			broken.Add(contract.AttrDeliverAt, pii.Time.Name())
 		case ahead > contract.MaxAhead:
-			broken.add(contract.AttrDeliverAt, "too_far")
+			broken.Add(contract.AttrDeliverAt, "too_far")
 		case ttl > 0 && ahead > ttl:
-			broken.add(contract.AttrDeliverAt, "beyond_message_ttl")
+			broken.Add(contract.AttrDeliverAt, "beyond_message_ttl")
 		}
 	}
-	return queues, broken.err()
+	return queues, invalid(broken)
 }
 
 func (e *event) tenantID() string { return cmp.Or(e.tenant, contract.DefaultTenant) }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -28,7 +27,6 @@ import (
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
 
@@ -56,6 +54,7 @@ type headed struct {
 	Set, Add map[string]string
 	Status   int
 	Unread   bool
+	also     func(*http.Request) // what YAML cannot hold; may be nil
 }
 
 func (h headed) change(r *http.Request) {
@@ -67,17 +66,13 @@ func (h headed) change(r *http.Request) {
 		r.Header.Add(name, value)
 	}
 	r.Method, r.URL.Path = cmp.Or(h.Method, r.Method), cmp.Or(h.Path, r.URL.Path)
-}
-
-type requestCase struct {
-	change func(*http.Request)
-	status int
-	code   string
-	unread bool
+	if h.also != nil {
+		h.also(r)
+	}
 }
 
 // requestCases change a request of PayNow with a body. Those of testdata/requests.yaml change headers.
-func requestCases(t *testing.T, body []byte) map[string]requestCase {
+func requestCases(t *testing.T, body []byte) []headed {
 	own, byPayNow := goldens(t, contract.PaymentV1)["order_paid.json"], loaded().Providers["paynow"].Signature
 	read := func(body io.Reader) func(*http.Request) {
 		return func(r *http.Request) { r.Body = &measured{Reader: body} }
@@ -85,50 +80,43 @@ func requestCases(t *testing.T, body []byte) map[string]requestCase {
 	signed := func(scheme signature.Scheme, path, secret string) func(*http.Request) {
 		return func(r *http.Request) {
 			other := request(t, path, nil)
-			sign(t, other, scheme, secret, own, fixed)
+			sign(t, other, path, scheme, secret, own)
 			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header,
 				&measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
 	}
+	length := func(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
 	const inside, mismatch = "/queues/paynow-events/messages", "signature_mismatch"
-	all := map[string]requestCase{
-		"as PayNow sends it":             {func(*http.Request) {}, 202, "", false},
-		"a length that is not announced": {func(r *http.Request) { r.ContentLength = -1 }, 202, "", false},
-		"a body in single bytes": {func(r *http.Request) {
-			r.Body, r.ContentLength = &measured{Reader: iotest.OneByteReader(bytes.NewReader(body))}, -1
-		}, 202, "", false},
-		"a body in halves":    {read(iotest.HalfReader(bytes.NewReader(body))), 202, "", false},
-		"too much, announced": {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
-		"a body that fails at its end": {
-			func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400,
-			"body_unread", false,
+	changed := strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)
+	return append(requests(t).Headers, []headed{
+		{What: "as PayNow sends it", Status: 202},
+		{What: "a length that is not announced", also: length(-1), Status: 202},
+		{What: "too much, announced", also: length(1 << 40), Status: 413, Code: "too_large", Unread: true},
+		{What: "a body in single bytes", also: read(iotest.OneByteReader(bytes.NewReader(body))), Status: 202},
+		{What: "a body in halves", also: read(iotest.HalfReader(bytes.NewReader(body))), Status: 202},
+		{
+			What: "a body that fails at its end", Status: 400, Code: "body_unread",
+			also: func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} },
 		},
-		"a body that was changed after it was signed": {
-			read(strings.NewReader(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1))), 401, mismatch,
-			false,
+		{What: "a changed body", also: read(strings.NewReader(changed)), Status: 401, Code: mismatch},
+		{What: "no JSON, and not signed", also: read(strings.NewReader("{")), Status: 401, Code: mismatch},
+		{
+			What: "a secret of another source", also: signed(signature.Generic, inside, paynowSecret), Status: 401,
+			Code: mismatch,
 		},
-		"no JSON, and not signed":    {read(strings.NewReader("{")), 401, mismatch, false},
-		"a secret of another source": {signed(signature.Generic, inside, paynowSecret), 401, mismatch, false},
-		"a scheme of another source": {
-			signed(byPayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true,
+		{
+			What: "a scheme of another source", also: signed(byPayNow, "/webhooks/generic", genericSecret),
+			Status: 401, Code: "signature_missing", Unread: true,
 		},
-		"Standard Webhooks": {signed(signature.Standard, "/webhooks/acme", genericSecret), 202, "", false},
-		"Standard Webhooks, another id": {func(r *http.Request) {
-			signed(signature.Standard, "/webhooks/acme", genericSecret)(r)
-			r.Header.Set("Webhook-Id", "another")
-		}, 401, mismatch, false},
-	}
-	for _, h := range requests(t).Headers {
-		all[h.What] = requestCase{h.change, h.Status, h.Code, h.Unread}
-	}
-	return all
+		{What: "Standard Webhooks", also: signed(signature.Standard, "/webhooks/acme", genericSecret), Status: 202},
+	}...)
 }
 
 // A request that is refused by its headers is refused before its body is read.
 func TestRequestIsAcceptedOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	filetest.Each(t, requestCases(t, body), func(t *testing.T, test requestCase) {
+	for _, test := range requestCases(t, body) {
 		d := open(t, func(c *webhook.Config) {
 			events := c.Catalog.Sources["generic"].Events
 			source("acme", func(s *catalog.Source) {
@@ -144,19 +132,19 @@ func TestRequestIsAcceptedOrRefusedByItsHeadersAndSignature(t *testing.T) {
 		test.change(r)
 		sent, given := r.Body.(*measured), r.Header.Get("PayNow-Signature")
 		w := d.send(r)
-		if test.unread {
-			require.Zero(t, sent.read)
+		if test.Unread {
+			require.Zero(t, sent.read, test.What)
 		}
-		if test.code == "" {
-			require.Equal(t, test.status, w.Code, "%s", w.Body)
-			require.Len(t, d.broker.all(), 1)
-			return
+		require.Equal(t, test.Status, w.Code, "%s: %s", test.What, w.Body)
+		if test.Code == "" {
+			require.Len(t, d.broker.all(), 1, test.What)
+			continue
 		}
-		requireProblem(t, d, w, test.status, test.code, given)
-		if test.status == http.StatusMethodNotAllowed {
+		requireProblem(t, d, w, test.Status, test.Code, given)
+		if test.Status == http.StatusMethodNotAllowed {
 			require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
 		}
-	})
+	}
 }
 
 // Only a real connection shows slow senders, those that announce no length or a wrong one, and those that go
@@ -193,29 +181,19 @@ func TestBadSendersOnARealConnectionAreAnswered(t *testing.T) {
 		},
 	}, func(t *testing.T, test row) {
 		d := open(t, nil)
-		listener, beside := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		patience := time.Minute
+		server := httptest.NewUnstartedServer(d)
+		server.Config.ReadTimeout = time.Minute
 		if test.code == "body_unread" {
-			patience = time.Second // of which the headers take a part
+			server.Config.ReadTimeout = time.Second // of which the headers take a part
 		}
-		server := &serve.Server{
-			Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience,
-			Longest: time.Minute,
-		}
-		go func() { ended <- server.Run(ctx, listener, http.NotFoundHandler(), beside) }()
-		defer func() {
-			stop()
-			require.NoError(t, <-ended)
-		}()
-
+		server.Start()
+		defer server.Close()
 		var request strings.Builder
 		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: " +
 			"application/json\r\n" + test.headers)
 		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request,
 			map[string]bool{"Content-Type": true}))
-		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()))(t)
+		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String()))(t)
 		defer func() { _ = conn.Close() }()
 		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -306,7 +284,10 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		group.Wait()
 		require.Equal(t, int64(crowd), refused.Load()+unsigned.Load())
 		order := webhooktest.Order(1<<20 - 4096)
-		for range 2 * budget >> 20 { // the whole budget is free again for large bodies
+		for range 2 * budget >> 20 { // the whole budget is free again for large bodies, also after panics
+			d.broker.before = func(context.Context, contract.Message) error { panic("down") }
+			require.Equal(t, http.StatusInternalServerError, d.send(payNow(t, order)).Code)
+			d.broker.before = nil
 			accepted(t, d, payNow(t, order))
 		}
 	})

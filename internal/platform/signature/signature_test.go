@@ -107,13 +107,29 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	}
 }
 
-func TestTheWindowHasTheSameBoundsInEveryScheme(t *testing.T) {
+func TestTheHeaderAndTheWindowHaveTheSameBoundsInEveryScheme(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range schemes {
+		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
+		headers := single(signer.Sign("m1", body, now))
+		header := textproto.CanonicalMIMEHeaderKey(scheme.Header)
+		good := headers[header][0]
+		for _, values := range [][]string{nil, {""}, {good, good}, {good[:40]}, {scheme.Prefix + "%%%"}} {
+			headers[header] = values
+			want := signature.ErrMalformed
+			if len(values) == 0 || values[0] == "" {
+				want = signature.ErrMissing
+			}
+			require.ErrorIs(t, verifier(t, scheme, secret).Verify(lookup(headers), body), want, "%s %s", name, values)
+		}
+		other := scheme
+		other.Encoding = map[string]string{"hex": "base64", "base64": "hex"}[scheme.Encoding]
+		signed := filetest.Must(signature.NewSigner(other, secret))(t).Sign("m1", body, now)
+		require.ErrorIs(t, verifier(t, scheme, secret).Verify(lookup(single(signed)), body), signature.ErrMalformed,
+			"%s in %s", name, other.Encoding)
 		if scheme.ReplayWindow != "" {
 			continue
 		}
-		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 		for away, want := range map[time.Duration]error{
 			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld,
 			-50 * 365 * 24 * time.Hour: signature.ErrTooOld,
@@ -131,35 +147,28 @@ func TestTheWindowHasTheSameBoundsInEveryScheme(t *testing.T) {
 
 func TestAnUnsafeConfigurationIsRefusedAndNoSecretPrinted(t *testing.T) {
 	t.Parallel()
+	long := "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))
 	for name, test := range map[string]struct {
-		scheme    signature.Scheme
-		secrets   []string
-		tolerance time.Duration
-		says      string
+		scheme  signature.Scheme
+		secrets []string
+		says    string
 	}{
-		"no secret":       {schemes["paynow"], nil, time.Minute, ""},
-		"an empty secret": {schemes["paynow"], []string{""}, time.Minute, ""},
-		"a short secret":  {schemes["paynow"], []string{"short-but-secret"}, time.Minute, ""},
-		"a short secret beside one": {
-			schemes["paynow"], []string{secret, "short-but-secret"}, time.Minute, "secret 2",
-		},
-		"nothing behind whsec_": {signature.Standard, []string{secret, "whsec_"}, time.Minute, "secret 2"},
-		"no base64 behind whsec_": {
-			signature.Standard, []string{secret, "whsec_not base64 at all, short-but-secret"}, time.Minute, "secret 2",
-		},
-		"a short secret behind whsec_": {
-			signature.Standard,
-			[]string{secret, "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))},
-			time.Minute, "secret 2",
-		},
-		"an unknown scheme":         {signature.Scheme{}, []string{secret}, time.Minute, ""},
-		"no window":                 {schemes["paynow"], []string{secret}, 0, ""},
-		"a window that is negative": {schemes["paynow"], []string{secret}, -time.Second, ""},
+		"no secret":                    {signature.Generic, nil, "no secret"},
+		"an empty secret":              {signature.Generic, []string{""}, "secret 1"},
+		"a short secret beside one":    {signature.Generic, []string{secret, "short-but-secret"}, "secret 2"},
+		"nothing behind whsec_":        {signature.Standard, []string{secret, "whsec_"}, "secret 2"},
+		"no base64 behind whsec_":      {signature.Standard, []string{secret, "whsec_short-but"}, "secret 2"},
+		"a short secret behind whsec_": {signature.Standard, []string{secret, long}, "secret 2"},
+		"an unknown scheme":            {signature.Scheme{}, []string{secret}, ""},
 	} {
-		_, err := signature.NewVerifier(test.scheme, test.secrets, test.tolerance, time.Now)
+		_, err := signature.NewVerifier(test.scheme, test.secrets, time.Minute, time.Now)
 		require.Error(t, err, name)
 		require.ErrorContains(t, err, test.says, name)
 		require.NotContains(t, err.Error(), "short-but", name)
+	}
+	for _, window := range []time.Duration{0, -time.Second} {
+		_, err := signature.NewVerifier(signature.Generic, []string{secret}, window, time.Now)
+		require.ErrorContains(t, err, "tolerance")
 	}
 	for _, scheme := range []signature.Scheme{signature.Generic, schemes["paynow"]} {
 		_, err := signature.NewSigner(scheme, secret, second)

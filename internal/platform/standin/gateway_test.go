@@ -40,7 +40,7 @@ func order(t *testing.T, g http.Handler, path, id, body string) (status int, say
 		request = signed(t, http.MethodGet, path+"/"+id, "", start)
 	}
 	request.Header.Set("Idempotency-Key", id)
-	status, answer, _ := serveOnce(g, request)
+	status, answer := serveOnce(g, request)
 	var said struct {
 		PaymentID string `json:"payment_id"`
 		Status    string `json:"status"`
@@ -68,7 +68,7 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	}
 	require.Equal(t, 1, g.CarriedOut("key-1"))
 	require.Len(t, g.Orders(), 1)
-	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
+	_, answer := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
 	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99",`+
 		`"currency":"EUR","status":"succeeded"}`, answer)
 	status, _ := order(t, g, standin.RefundsPath, "key-1", "")
@@ -81,69 +81,33 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	require.Equal(t, 2, g.Refunded("pay-1"), "two keys are two refunds")
 }
 
+// behaved is a row of testdata/services.yaml, which says what each member is.
+type behaved struct {
+	What, Of string
+	Mode     standin.Mode
+	Steps    []struct {
+		Do, ID, Of, Says string
+		Status, Carried  int
+	}
+}
+
 func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	t.Parallel()
-	type step struct { // the arguments and results of order
-		path, id, body string
-		status         int
-		says           string
-		carried        int // how often it was carried out so far
-	}
-	pay := func(id, subscription string, status int, says string, carried int) step {
-		return step{standin.PaymentsPath, id, payment(id, subscription), status, says, carried}
-	}
-	back := func(id, of string, status int, says string, carried int) step {
-		return step{standin.RefundsPath, id, refund(id, of), status, says, carried}
-	}
-	lookup := func(status int, says string, carried int) step {
-		return step{standin.PaymentsPath, "e", "", status, says, carried}
-	}
-	for name, test := range map[string]struct {
-		act   standin.Mode
-		of    string
-		steps []step
-	}{
-		"to decline": {
-			standin.Decline, "",
-			[]step{pay("e", "s", 200, "declined", 0), lookup(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
-		},
-		"to fail": {
-			standin.Fail, "",
-			[]step{pay("e", "s", 503, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to refuse": {
-			standin.Refuse, "",
-			[]step{pay("e", "s", 422, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to lose its answer": {
-			standin.Lose, "",
-			[]step{pay("e", "s", 0, "", 1), lookup(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to forget": {
-			standin.Forget, "",
-			[]step{pay("e", "s", 200, "succeeded", 1), lookup(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
-		},
-		"to hang": {
-			standin.Hang, "", []step{pay("e", "s", 0, "", 0), lookup(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"of one payment": {
-			standin.Fail, "p-2", []step{
-				back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0),
-				back("r-2", "p-2", 200, "succeeded", 1),
-			},
-		},
-		"of one subscription": {
-			standin.Decline, "s-3",
-			[]step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)},
-		},
-	} {
+	for _, test := range readServices(t).Gateway {
 		g := newGateway(t)
 		g.Close() // or a hanging request would last until the end
-		require.NoError(t, g.Behave(test.of, test.act, 1))
-		for _, step := range test.steps {
-			status, says := order(t, g, step.path, step.id, step.body)
-			require.Equal(t, []any{step.status, step.says, step.carried},
-				[]any{status, says, g.CarriedOut(step.id)}, name)
+		require.NoError(t, g.Behave(test.Of, test.Mode, 1))
+		for _, step := range test.Steps {
+			path, body := standin.PaymentsPath, ""
+			switch step.Do {
+			case "pay":
+				body = payment(step.ID, step.Of)
+			case "refund":
+				path, body = standin.RefundsPath, refund(step.ID, step.Of)
+			}
+			status, says := order(t, g, path, step.ID, body)
+			require.Equal(t, []any{step.Status, step.Says, step.Carried},
+				[]any{status, says, g.CarriedOut(step.ID)}, test.What)
 		}
 	}
 }
@@ -152,7 +116,7 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 func TestTheGatewayRefusesUnsignedAndIncompleteOrders(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
+	status, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
 		start.Add(-2*time.Minute)))
 	require.Equal(t, http.StatusUnauthorized, status)
 	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)

@@ -60,7 +60,7 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 	return issuer, verifier
 }
 
-// Google's client publishes over gRPC, and the simulator pushes over HTTP.
+// Google's client publishes over gRPC, and the simulator pushes over HTTP, once it knows where.
 func TestAMessageOfGooglesClientArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
 	issuer, verifier := verifying(t, time.Now)
@@ -84,6 +84,15 @@ func TestAMessageOfGooglesClientArrivesWithAGenuineToken(t *testing.T) {
 		Token: func() (string, error) { return issuer.Token(audience, account) },
 	}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "views",
+		contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})))
+	require.NoError(t, broker.Settled(t.Context()))
+	require.Equal(t, standin.Stats{Backlog: 1, Window: 5}, broker.Stats("views-push"), "nothing is pushed")
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	broker.PushTo(closed.URL)
+	require.NoError(t, broker.Settled(t.Context()))
+	require.NotZero(t, broker.Stats("views-push").PushBackoff)
 	broker.PushTo(endpoint.URL)
 	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project",
 		gcp.EmulatorOptions(broker.Addr())...))(t)
@@ -107,10 +116,6 @@ func TestAMessageOfGooglesClientArrivesWithAGenuineToken(t *testing.T) {
 		ids[id] = true
 	}
 	require.Len(t, ids, 200, "no id twice")
-	_, err := broker.Publish(t.Context(), "views",
-		contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
-	require.NoError(t, err)
-
 	require.NoError(t, broker.Idle(t.Context()))
 	mu.Lock()
 	defer mu.Unlock()
@@ -136,31 +141,6 @@ func TestAMessageOfGooglesClientArrivesWithAGenuineToken(t *testing.T) {
 		})
 		require.Equal(t, test.want, status.Code(err), topic)
 	}
-}
-
-func TestMessagesWaitForTheAddressOfTheWorkerAndForTheWorker(t *testing.T) {
-	t.Parallel()
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
-	broker := filetest.Must(standin.NewBroker(
-		standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
-			ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
-		}})}))(t)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "quick",
-		contract.Message{Data: []byte("x")})))
-	require.NoError(t, broker.Settled(t.Context()))
-	require.Equal(t, standin.Stats{Backlog: 1, Window: 5}, broker.Stats("quick-push"), "nothing is pushed")
-	broker.PushTo(closed.URL)
-	require.NoError(t, broker.Settled(t.Context()))
-	require.NotZero(t, broker.Stats("quick-push").PushBackoff)
-
-	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-	}))
-	t.Cleanup(endpoint.Close)
-	broker.PushTo(endpoint.URL)
-	require.NoError(t, broker.Idle(t.Context()))
 }
 
 func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
@@ -206,6 +186,7 @@ func TestWaitingMessagesSurviveAnEndOrAKill(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "broker.json")
 		// process runs a simulator on the file; the clock of each begins at the same time.
 		process := func(want standin.Loaded, status int, acked string, does func(t *testing.T, s *bench)) {
+			var left string // by a kill, which cuts a line off
 			synctest.Test(t, func(t *testing.T) {
 				s := newBench(t, func(r received) int {
 					if r.text() == acked {
@@ -215,16 +196,12 @@ func TestWaitingMessagesSurviveAnEndOrAKill(t *testing.T) {
 				}, waiting())
 				require.Equal(t, want, filetest.Must(s.Load(path))(t))
 				does(t, s)
-				if killed {
-					text := filetest.Read(t, path)
-					cut := text + `{"subscription":"orders-push","got":{"ID":"9`
-					require.NoError(t, os.WriteFile(path, []byte(cut), 0o600), "the kill cuts a line off")
-					return
-				}
-				require.NoError(t, s.Close())
-				info := filetest.Must(os.Stat(path))(t)
-				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+				left = filetest.Read(t, path) + `{"subscription":"orders-push","got":{"ID":"9`
 			})
+			require.Equal(t, os.FileMode(0o600), filetest.Must(os.Stat(path))(t).Mode().Perm())
+			if killed {
+				require.NoError(t, os.WriteFile(path, []byte(left), 0o600))
+			}
 		}
 		attempts, kept := map[string]int{}, []standin.Message(nil)
 		process(standin.Loaded{}, http.StatusInternalServerError, "t01", func(t *testing.T, s *bench) {

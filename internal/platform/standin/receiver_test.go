@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -42,17 +43,24 @@ func notice(id string) string {
 		`","action":"renewal","subscription_id":"sub-1","created_at":"2026-11-20T09:00:00Z","payload":{}}`
 }
 
-func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
+func signedBy(
+	t testing.TB, scheme signature.Scheme, secret, method, path, id, body string, at time.Time,
+) *http.Request {
 	t.Helper()
-	signer := filetest.Must(signature.NewSigner(signature.Generic, receiverSecret))(t)
+	signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-	for name, value := range signer.Sign("", []byte(body), at) {
+	for name, value := range signer.Sign(id, []byte(body), at) {
 		request.Header.Set(name, value)
 	}
 	return request
 }
 
-func post(t testing.TB, h http.Handler, path, id, body string) (status int, answer string, cut bool) {
+func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
+	t.Helper()
+	return signedBy(t, signature.Generic, receiverSecret, method, path, "", body, at)
+}
+
+func post(t testing.TB, h http.Handler, path, id, body string) (status int, answer string) {
 	t.Helper()
 	request := signed(t, http.MethodPost, path, body, start)
 	request.Header.Set("Idempotency-Key", id)
@@ -61,23 +69,33 @@ func post(t testing.TB, h http.Handler, path, id, body string) (status int, answ
 
 func unsigned(t testing.TB, h http.Handler, method, path, body string) (status int, answer string) {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-	status, answer, _ = serveOnce(h, request)
-	return status, answer
+	return serveOnce(h, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
 }
 
-func serveOnce(r http.Handler, request *http.Request) (status int, answer string, cut bool) {
+// serveOnce returns the answer; a status of 0: the connection was cut.
+func serveOnce(h http.Handler, request *http.Request) (status int, answer string) {
 	recorder := httptest.NewRecorder()
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler { //nolint:errorlint // net/http compares in the same way
 				panic(p)
 			}
-			status, answer, cut = 0, "", true
+			status, answer = 0, ""
 		}
 	}()
-	r.ServeHTTP(recorder, request)
-	return recorder.Code, recorder.Body.String(), false
+	h.ServeHTTP(recorder, request)
+	return recorder.Code, recorder.Body.String()
+}
+
+// services are those of testdata/services.yaml, which says what each member is.
+type services struct {
+	Gateway []behaved
+	Posts   []posted
+	Behave  map[string]int
+}
+
+func readServices(t *testing.T) services {
+	return filetest.YAML[services](t, "testdata", "services.yaml")
 }
 
 func outcomes(r *standin.Receiver) []string {
@@ -139,9 +157,8 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 				default:
 					bodies[id] = body
 				}
-				status, answer, cut := post(t, r, webhookPath, id, body)
-				require.Equal(rt, want == standin.Hung || want == standin.Forgotten, cut)
-				require.Equal(rt, map[string]int{
+				status, answer := post(t, r, webhookPath, id, body)
+				require.Equal(rt, map[string]int{ // hung and forgotten ones are cut
 					standin.Applied: 200, standin.Duplicate: 200, standin.Failed: 503, standin.Refused: 422,
 				}[want], status)
 				require.Equal(rt, want == standin.Duplicate, strings.Contains(answer, `"duplicate":true`))
@@ -149,7 +166,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 			},
 			"look up": func(rt *rapid.T) {
 				id := drawID(rt)
-				status, _, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/"+id, "", start))
+				status, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/"+id, "", start))
 				require.Equal(rt, map[bool]int{true: 200, false: 404}[bodies[id] != ""], status)
 			},
 			"": func(rt *rapid.T) {
@@ -172,62 +189,56 @@ func TestAHangEndsWithItsSender(t *testing.T) {
 		sending, leave := context.WithCancel(t.Context())
 		request := signed(t, http.MethodPost, webhookPath, notice("evt"), start).WithContext(sending)
 		request.Header.Set("Idempotency-Key", "evt")
-		ended := make(chan bool, 1)
+		ended := make(chan int, 1)
 		go func() {
-			_, _, cut := serveOnce(r, request)
-			ended <- cut
+			status, _ := serveOnce(r, request)
+			ended <- status
 		}()
 		synctest.Wait()
 		require.Empty(t, ended, "answered while its sender waits")
 		leave()
-		require.True(t, <-ended)
+		require.Zero(t, <-ended)
 		require.Equal(t, []string{"evt hung"}, outcomes(r))
 	})
 }
 
+// posted is a change of a signed post.
+type posted struct {
+	What, Body, Sent, Without, Method, Path string
+
+	Ago      time.Duration
+	Set, Add map[string]string
+	Status   int
+}
+
 func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		body   string
-		at     time.Duration // offset from now
-		change func(*http.Request)
-		want   int
-	}{
-		"whole":        {notice("evt"), 0, nil, 200},
-		"too old":      {notice("evt"), -5*time.Minute - time.Second, nil, 401},
-		"no signature": {notice("evt"), 0, func(r *http.Request) { r.Header.Del("X-Webhook-Signature") }, 401},
-		"another body than signed": {
-			notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(notice("evu"))) }, 401,
-		},
-		"a key that is not its id": {
-			notice("evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "evu") }, 422,
-		},
-		"no key":         {notice("evt"), 0, func(r *http.Request) { r.Header.Del("Idempotency-Key") }, 422},
-		"two keys":       {notice("evt"), 0, func(r *http.Request) { r.Header.Add("Idempotency-Key", "evt") }, 422},
-		"no JSON":        {"evt", 0, nil, 400},
-		"one name twice": {`{"key":"evt","event_id":"evt","key":"evt","event_id":"evt"}`, 0, nil, 400},
-		"no action":      {`{"key":"evt","event_id":"evt","subscription_id":"sub-1"}`, 0, nil, 422},
-		"no subscription": {
-			`{"key":"evt","event_id":"evt","action":"renewal"}`, 0, nil, 422,
-		},
-		"an invalid id": {
-			notice("../evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "../evt") }, 422,
-		},
-		"too large":      {`{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, 0, nil, 413},
-		"cut short":      {notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(&cutShort{}) }, 400},
-		"another method": {notice("evt"), 0, func(r *http.Request) { r.Method = http.MethodPut }, 405},
-		"another path":   {notice("evt"), 0, func(r *http.Request) { r.URL.Path = "/v1/webhooks" }, 404},
-	} {
+	rows := readServices(t).Posts
+	rows = append(rows, posted{
+		What: "too large", Body: `{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, Status: 413,
+	})
+	for _, test := range rows {
 		r := newReceiver(t)
-		request := signed(t, http.MethodPost, webhookPath, test.body, start.Add(test.at))
+		request := signed(t, http.MethodPost, webhookPath, cmp.Or(test.Body, notice("evt")), start.Add(-test.Ago))
 		request.Header.Set("Idempotency-Key", "evt")
-		if test.change != nil {
-			test.change(request)
+		request.Header.Del(test.Without)
+		for name, value := range test.Set {
+			request.Header.Set(name, value)
 		}
-		status, answer, _ := serveOnce(r, request)
-		require.Equal(t, test.want, status, name)
-		require.NotContains(t, answer, "evt", name)
-		require.Equal(t, test.want == http.StatusOK, len(r.Deliveries()) == 1, name)
+		for name, value := range test.Add {
+			request.Header.Add(name, value)
+		}
+		request.Method, request.URL.Path = cmp.Or(test.Method, request.Method), cmp.Or(test.Path, webhookPath)
+		switch {
+		case test.Sent == "cut short":
+			request.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+		case test.Sent != "":
+			request.Body = io.NopCloser(strings.NewReader(test.Sent))
+		}
+		status, answer := serveOnce(r, request)
+		require.Equal(t, test.Status, status, test.What)
+		require.NotContains(t, answer, "evt", test.What)
+		require.Equal(t, status == http.StatusOK, len(r.Deliveries()) == 1, test.What)
 	}
 	status, _ := unsigned(t, newReceiver(t), http.MethodGet, webhookPath+"/evt", "")
 	require.Equal(t, http.StatusUnauthorized, status, "a lookup needs a signature too")
@@ -242,10 +253,6 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(standin.NewReceiver(config)), "the clock may be the machine's")
 }
 
-type cutShort struct{}
-
-func (*cutShort) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
 func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -255,20 +262,14 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 		return answer
 	}
 	require.JSONEq(t, `{"items":[]}`, list())
-	for body, want := range map[string]int{
-		``: 400, `[]`: 400, `{"mode":1}`: 400, `{"mode":"fail","times":1,"when":2}`: 400,
-		`{"mode":"fail","times":1} {}`:                 400,
-		`{"mode":"` + strings.Repeat("x", 2000) + `"}`: 400,
-		`{"mode":"fail"}`:                              422, `{"mode":"fail","times":-1}`: 422,
-		`{"mode":"fail","times":1000001}`: 422,
-		`{"mode":"","times":1}`:           422, `{"mode":"explode","times":1}`: 422,
-		`{"mode":"fail","times":1}`: 204,
-	} {
+	bodies := readServices(t).Behave
+	bodies[`{"mode":"`+strings.Repeat("x", 2000)+`"}`] = http.StatusBadRequest
+	for body, want := range bodies {
 		status, _ := unsigned(t, r, http.MethodPost, "/behave", body)
 		require.Equal(t, want, status, body)
 	}
-	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
-	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
+	_, _ = post(t, r, webhookPath, "evt", notice("evt"))
+	_, _ = post(t, r, webhookPath, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1",
 		"at":"2026-11-20T09:00:00Z","outcome":"failed"},
@@ -281,23 +282,16 @@ const (
 	nextSecret    = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 )
 
-func hook(t *testing.T, r *standin.Receiver, secret, id, body string, at time.Time) int {
-	t.Helper()
-	signer := filetest.Must(signature.NewSigner(signature.Standard, secret))(t)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.PartnerPath,
-		strings.NewReader(body))
-	for name, value := range signer.Sign(id, []byte(body), at) {
-		request.Header.Set(name, value)
-	}
-	status, _, _ := serveOnce(r, request)
-	return status
-}
-
 func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
 	t.Parallel()
 	const body = `{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00Z","data":{"id":"inv-1"}}`
 	r := newReceiver(t)
-	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start),
+	hook := func(secret, body string, at time.Time) int {
+		request := signedBy(t, signature.Standard, secret, http.MethodPost, standin.PartnerPath, "evt-1", body, at)
+		status, _ := serveOnce(r, request)
+		return status
+	}
+	require.Equal(t, http.StatusUnauthorized, hook(partnerSecret, body, start),
 		"before Trust every webhook is refused")
 	require.Error(t, r.Trust("no secret"))
 	require.NoError(t, r.Trust(nextSecret))
@@ -313,7 +307,7 @@ func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
 		{"valid", partnerSecret, body, start, http.StatusOK},
 		{"again", partnerSecret, body, start, http.StatusOK},
 	} {
-		require.Equal(t, step.want, hook(t, r, step.secret, "evt-1", step.body, step.at), step.sentence)
+		require.Equal(t, step.want, hook(step.secret, step.body, step.at), step.sentence)
 	}
 	require.Equal(t, 1, r.Applied("evt-1"))
 	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate"}, outcomes(r))
@@ -335,8 +329,7 @@ func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string
 	}
 	request := signed(t, http.MethodPost, "/products/_bulk", body, start)
 	request.Header.Set("Content-Type", cmp.Or(b.Type, "application/x-ndjson"))
-	status, answer, _ = serveOnce(r, request)
-	return status, answer
+	return serveOnce(r, request)
 }
 
 func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {

@@ -18,13 +18,8 @@ import (
 	"billhook/internal/platform/backlog"
 )
 
-// Errors of Publish, besides contract.ErrLimit.
-var (
-	// ErrNoTopic: the topic does not exist.
-	ErrNoTopic = errors.New("standin: no such topic")
-	// ErrClosed: the simulator has been closed.
-	ErrClosed = errors.New("standin: closed")
-)
+// ErrClosed: the simulator has been closed.
+var ErrClosed = errors.New("standin: closed")
 
 // SimulatorConfig configures a Simulator.
 type SimulatorConfig struct {
@@ -116,7 +111,7 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 }
 
 // Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The
-// error is ErrNoTopic, ErrClosed or from contract.Message.Check; after an error no message was added.
+// error is contract.ErrTopicMissing, ErrClosed or from Message.Check; after an error no message was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
@@ -142,7 +137,7 @@ func (s *Simulator) publish(
 		return nil, ErrClosed
 	}
 	if _, ok := s.topics[topic]; !ok {
-		return nil, fmt.Errorf("%w: %s", ErrNoTopic, topic)
+		return nil, fmt.Errorf("%w: %s", contract.ErrTopicMissing, topic)
 	}
 	ids := make([]string, len(messages))
 	for i, m := range messages {

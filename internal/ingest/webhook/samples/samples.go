@@ -108,13 +108,7 @@ const Product = "dev-mug"
 const Partner = "dev-partner"
 
 // Request returns the body of a producer's request. It panics on an unknown name.
-func Request(name string) []byte {
-	body, err := files.ReadFile("testdata/producers/" + name + ".json")
-	if err != nil {
-		panic(err) // the names are constants
-	}
-	return body
-}
+func Request(name string) []byte { return Read("producers/"+name, Event{}) }
 
 // begins are the event types that need no earlier event.
 var begins = []string{"order.paid", "order.created", "initial", "analytics.event"}

@@ -3,7 +3,6 @@ package terraform_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -148,7 +147,7 @@ func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	expiring := words(local(t, "firestore.tf", "ttl_collections"))
 	require.Contains(t, read(t, "firestore.tf"),
-		"["+strconv.Quote(webhook.BlocksCollection)+"] : name => google_firestore_database.ingest.name if")
+		"["+strconv.Quote(webhook.BlocksCollection)+`] : "${name}.expire_at" => google_firestore_database.ingest.name`)
 	expiring = append(expiring, webhook.BlocksCollection)
 	require.Contains(t, expiring, api.RequestsCollection)
 	require.ElementsMatch(t, expiring, tasks.Expiring,
@@ -175,15 +174,11 @@ type lines struct {
 func logged(t *testing.T) lines {
 	t.Helper()
 	packages := map[string]string{}
-	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"),
-		func(path string, _ os.DirEntry, err error) error {
-			if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
-				if text := read(t, path); strings.Contains(text, "slog.") {
-					packages[filepath.Dir(path)] += text
-				}
-			}
-			return err
-		}))
+	for path, text := range sources(t) {
+		if strings.Contains(text, "slog.") {
+			packages[filepath.Dir(path)] += text
+		}
+	}
 	return lines{t: t, packages: slices.Collect(maps.Values(packages)), seen: map[string]bool{}}
 }
 

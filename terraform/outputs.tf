@@ -22,8 +22,7 @@ output "doctor" {
       "PUSH_BASE_URL=${local.worker_urls[local.tasks_pool]}",
       "PUSH_SERVICE_ACCOUNT=${google_service_account.push[local.tasks_pool].email}",
       "BILLHOOK_SERVER=${local.ops_url}", "BILLHOOK_WEBHOOK=${local.webhook_url}", "bin/billhook", "admin", "doctor",
-      "--pool-urls", join(",", [for pool, url in local.worker_urls : "${pool}=${url}"]),
-      "--pool-accounts", join(",", [for pool, account in google_service_account.push : "${pool}=${account.email}"]),
+      "--pool-urls", local.pool_urls, "--pool-accounts", local.pool_accounts,
     ],
   ))
 }

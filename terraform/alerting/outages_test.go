@@ -94,15 +94,16 @@ var outages = []struct {
 	{
 		"a message is a dead letter, and nobody looks for a day", quiet,
 		"dead-letters oldest-dead-letter-warning oldest-dead-letter", 4*hour + 10, "", func(w *world) {
-			w.logged("distribution", "open-dead-letters", "queue", w.paid().ID).set(broken, w.minutes, 1)
-			w.logged("distribution", "oldest-dead-letter-seconds", "queue", w.paid().ID).grows(broken, w.minutes, 60)
+			open, oldest := w.letters(w.paid().ID)
+			open.set(broken, w.minutes, 1)
+			oldest.grows(broken, w.minutes, 60)
 		},
 	},
 	{"more dead letters than is normal", quiet, "dead-letters-warning", 10, "", func(w *world) {
 		for _, q := range w.enabled() {
 			if !q.DeadLetter.Drop && q.DeadLetter.WarnAbove < q.DeadLetter.AlertAbove {
-				w.logged("distribution", "open-dead-letters", "queue", q.ID).set(broken, broken+20,
-					float64(q.DeadLetter.AlertAbove))
+				open, _ := w.letters(q.ID)
+				open.set(broken, broken+20, float64(q.DeadLetter.AlertAbove))
 			}
 		}
 	}},
@@ -143,10 +144,9 @@ var outages = []struct {
 // A queue that is off and kept stands in no series of a queue that runs.
 func TestTheBacklogOfAKeptQueueIsReportedBeforeItIsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 30*day, 1)
-	w.runs(quiet)
+	w := newWorld(t, 30*day, 1, quiet)
 	off := w.paid()
-	left := read(t, asked{"kept": []string{off.ID}, "on": []string{"kept-backlog"}})
+	left := read(t, variables{"kept": []string{off.ID}, "asked": variables{"on": []string{"kept-backlog"}}})
 	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
 	opened := pages(t, w, left)
 	require.Len(t, opened, 1)
@@ -158,9 +158,8 @@ func TestTheBacklogOfAKeptQueueIsReportedBeforeItIsLost(t *testing.T) {
 func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
 	t.Parallel()
 	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
-		rhythm := read(t, asked{"webhooks_a_day": map[string]int{"paynow": n}})
-		w := newWorld(t, 4*day, 3)
-		w.runs(busy)
+		rhythm := read(t, variables{"asked": variables{"webhooks_a_day": variables{"paynow": n}}})
+		w := newWorld(t, 4*day, 3, busy)
 		w.webhooks("paynow", "202").drop(broken, w.minutes)
 		opened := pages(t, w, rhythm)
 		require.Len(t, opened, 1)
@@ -171,12 +170,8 @@ func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
 
 func (w *world) webhookFails(from, to int, share float64) {
 	for minute := from; minute < to; minute++ {
-		taken := w.answered("2xx").points[minute]
-		if taken != taken { // no webhook in this minute
-			continue
-		}
 		failed := 0.0
-		for range int(taken) {
+		for range int(w.answered("2xx").at(minute)) {
 			if w.rand.Float64() < share {
 				failed++
 			}
@@ -192,10 +187,8 @@ func (w *world) webhookFails(from, to int, share float64) {
 func (w *world) refuses(sender, source, status string) {
 	until := broken + 13*hour
 	for minute := broken; minute < until; minute++ {
-		if taken := w.webhooks(sender, "202").points[minute]; taken == taken { // one came in this minute
-			for _, after := range []int{0, 1, 5, 30} {
-				w.webhooks(source, status).add(minute+after, taken)
-			}
+		for _, after := range []int{0, 1, 5, 30} {
+			w.webhooks(source, status).add(minute+after, w.webhooks(sender, "202").at(minute))
 		}
 	}
 	w.webhooks(sender, "202").drop(broken, until)
@@ -236,8 +229,7 @@ func TestEachPolicyReportsItsOutageInTimeAndOnce(t *testing.T) {
 		reported = append(reported, want...)
 		t.Run(outage.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 4*day, 3)
-			w.runs(outage.visitors)
+			w := newWorld(t, 4*day, 3, outage.visitors)
 			outage.breaks(w)
 			first, groups, opened := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
 			for _, p := range opened {

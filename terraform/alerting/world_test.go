@@ -32,23 +32,23 @@ const (
 
 // world is what Cloud Monitoring knows of an installation: a point a minute of each series.
 type world struct {
-	catalog   *catalog.Catalog
-	rand      *rand.Rand
-	minutes   int
-	series    []*series
-	byName    map[string]*series
-	objective float64
+	catalog *catalog.Catalog
+	rand    *rand.Rand
+	minutes int
+	series  []*series
+	byName  map[string]*series
 }
 
-func newWorld(t *testing.T, minutes int, seed uint64) *world {
+func newWorld(t *testing.T, minutes int, seed uint64, visitors shop) *world {
 	t.Helper()
 	// which has the policies that it is for; it takes longer to make than to leave out
 	emulatortest.NeedsTerraform(t)
-	c := catalogtest.Shipped()
-	return &world{
-		catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{},
-		objective: 0.999,
+	w := &world{
+		catalog: catalogtest.Shipped(), rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes,
+		byName: map[string]*series{},
 	}
+	w.runs(visitors)
+	return w
 }
 
 func (w *world) enabled() (queues []catalog.Queue) {
@@ -62,11 +62,10 @@ func (w *world) enabled() (queues []catalog.Queue) {
 
 // one is the series of a metric with these labels, in pairs; it is there once it has a point.
 func (w *world) one(of, resource, metric string, labels ...string) *series {
-	key := resource + " " + metric
+	key := strings.Join(append(labels, resource, metric), " ")
 	all := map[string]string{"resource.type": resource, "metric.type": metric}
-	for i := 0; i < len(labels); i += 2 {
-		key += " " + labels[i+1]
-		all[labels[i]] = labels[i+1]
+	for pair := range slices.Chunk(labels, 2) {
+		all[pair[0]] = pair[1]
 	}
 	if w.byName[key] == nil {
 		s := &series{labels: all, of: of, points: slices.Repeat([]float64{absent}, w.minutes)}
@@ -76,31 +75,31 @@ func (w *world) one(of, resource, metric string, labels ...string) *series {
 	return w.byName[key]
 }
 
-func (s *series) add(minute int, n float64) {
-	if minute < 0 || minute >= len(s.points) || n == 0 {
-		return
+// at is the point of a minute, or 0.
+func (s *series) at(minute int) float64 {
+	if minute < 0 || math.IsNaN(s.points[minute]) {
+		return 0
 	}
-	if math.IsNaN(s.points[minute]) {
-		s.points[minute] = 0
+	return s.points[minute]
+}
+
+func (s *series) add(minute int, n float64) { s.adds(minute, minute+1, n) }
+
+func (s *series) adds(from, to int, n float64) {
+	for minute := from; n != 0 && minute < min(to, len(s.points)); minute++ {
+		s.points[minute] = s.at(minute) + n
 	}
-	s.points[minute] += n
 }
 
 func (s *series) set(from, to int, value float64) {
-	for minute := max(0, from); minute < min(to, len(s.points)); minute++ {
+	for minute := from; minute < min(to, len(s.points)); minute++ {
 		s.points[minute] = value
 	}
 }
 
-func (s *series) adds(from, to int, n float64) {
-	for minute := from; minute < to; minute++ {
-		s.add(minute, n)
-	}
-}
-
 func (s *series) grows(from, to int, by float64) {
-	for minute := from; minute < to; minute++ {
-		s.set(minute, minute+1, by*float64(minute-from))
+	for minute := from; minute < min(to, len(s.points)); minute++ {
+		s.points[minute] = by * float64(minute-from)
 	}
 }
 
@@ -137,6 +136,12 @@ func (w *world) depth(subscription string) *series {
 		"resource.labels.subscription_id", subscription)
 }
 
+// letters are how many dead letters of a queue are open, and how old the oldest is.
+func (w *world) letters(queue string) (open, oldest *series) {
+	return w.logged("distribution", "open-dead-letters", "queue", queue),
+		w.logged("distribution", "oldest-dead-letter-seconds", "queue", queue)
+}
+
 func (w *world) instances(service string) *series {
 	return w.one("gauge", "cloud_run_revision", "run.googleapis.com/container/instance_count",
 		"resource.labels.service_name", service, "metric.labels.state", "active")
@@ -156,23 +161,12 @@ func (w *world) ttlDelay() *series {
 // burn is how many times too fast the webhook service's failures are used up, over a window.
 func (w *world) burn(window int) []float64 {
 	rate := slices.Repeat([]float64{absent}, w.minutes)
-	failed, all := 0.0, 0.0
-	taken, refused := w.answered("2xx"), w.answered("5xx")
-	count := func(minute int, sign float64) {
-		if n := taken.points[minute]; !math.IsNaN(n) {
-			all += sign * n
-		}
-		if n := refused.points[minute]; !math.IsNaN(n) {
-			all, failed = all+sign*n, failed+sign*n
-		}
-	}
+	taken, refused, failed, all := w.answered("2xx"), w.answered("5xx"), 0.0, 0.0
 	for minute := range rate {
-		count(minute, 1)
-		if minute >= window {
-			count(minute-window, -1)
-		}
+		failed += refused.at(minute) - refused.at(minute-window)
+		all += refused.at(minute) - refused.at(minute-window) + taken.at(minute) - taken.at(minute-window)
 		if all > 0 {
-			rate[minute] = failed / all / (1 - w.objective)
+			rate[minute] = failed / all / (1 - 0.999) // the objective
 		}
 	}
 	return rate
@@ -181,29 +175,22 @@ func (w *world) burn(window int) []float64 {
 // shop is how many webhooks come in a minute.
 type shop func(minute int) float64
 
-// quiet is a shop with about a dozen customers a day, none of them at night.
-func quiet(minute int) float64 {
-	if h := minute / hour % 24; h < 8 || h > 22 {
-		return 0
+// visited has so many customers a minute from one hour to another, and fewer at night.
+func visited(from, to int, day, night float64) shop {
+	return func(minute int) float64 {
+		if h := minute / hour % 24; h < from || h >= to {
+			return night
+		}
+		return day
 	}
-	return 12.0 / (15 * hour)
 }
 
-// fair is a shop with forty customers an hour, and a quarter of them at night.
-func fair(minute int) float64 {
-	if h := minute / hour % 24; h < 7 {
-		return 10.0 / hour
-	}
-	return 40.0 / hour
-}
-
-// busy is a shop with twenty customers a minute, and a fifth of them at night.
-func busy(minute int) float64 {
-	if h := minute / hour % 24; h < 7 {
-		return 4
-	}
-	return 20
-}
+// A quiet shop has about a dozen customers a day, a fair one forty an hour, and a busy one twenty a minute.
+var (
+	quiet = visited(8, 23, 12.0/(15*hour), 0)
+	fair  = visited(7, 24, 40.0/hour, 10.0/hour)
+	busy  = visited(7, 24, 20, 4)
+)
 
 // runs makes the series of an installation that is well: webhooks and their pushes, the tasks, the
 // instances.
@@ -239,8 +226,9 @@ func (w *world) runs(visitors shop) {
 	}
 	for _, q := range w.catalog.Queues { // the task counts those of all queues
 		if !q.DeadLetter.Drop {
-			w.logged("distribution", "open-dead-letters", "queue", q.ID).set(0, w.minutes, 0)
-			w.logged("distribution", "oldest-dead-letter-seconds", "queue", q.ID).set(0, w.minutes, 0)
+			open, oldest := w.letters(q.ID)
+			open.set(0, w.minutes, 0)
+			oldest.set(0, w.minutes, 0)
 		}
 	}
 	for _, task := range []string{"relay-outbox", "release-delayed", "seal-journal"} {
@@ -319,9 +307,9 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		name     string
 		policies map[string]policy
 	}{
-		{"PayNow's alone", read(t, asked{"queues": paynowAlone(t)})},
-		{"PayNow's alone, all alerts", read(t, asked{"queues": paynowAlone(t), "on": []string{"all"}})},
-		{"all of the catalog", read(t, asked{})},
+		{"PayNow's alone", read(t, variables{"queues": paynowAlone(t)})},
+		{"PayNow's alone, all alerts", read(t, variables{"queues": paynowAlone(t), "asked": everyAlert})},
+		{"all of the catalog", read(t, variables{})},
 		{"all of the catalog, all alerts", policies(t)},
 	} {
 		conditions, references, series := 0, 0, 0
@@ -342,11 +330,13 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
 }
 
-// asked is what an installation asks for, as the variables of testdata/main.tf.
-type asked = map[string]any
+// variables are those of testdata/main.tf.
+type variables = map[string]any
+
+var everyAlert = variables{"on": []string{"all"}}
 
 // read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(t *testing.T, of asked) (found map[string]policy) {
+func read(t *testing.T, of variables) (found map[string]policy) {
 	t.Helper()
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
@@ -377,7 +367,7 @@ var shipped struct {
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
 	emulatortest.NeedsTerraform(t)
-	shipped.Do(func() { shipped.policies = read(t, asked{"on": []string{"all"}}) })
+	shipped.Do(func() { shipped.policies = read(t, variables{"asked": everyAlert}) })
 	require.NotEmpty(t, shipped.policies, "the first test that read them has failed")
 	return shipped.policies
 }

@@ -55,8 +55,8 @@ locals {
   compared     = join(" ", flatten([for p in values(local.made) : p.conditions[*].filter]))
   measuring = [
     for key in concat(keys(local.log_metrics), keys(local.reads)) : key
-    if contains(concat(local.on_dashboard, tolist(var.on)), key) || strcontains(local.compared, "/${var.names.installation}-${key}\"")
-    || contains(var.on, "all")
+    if contains(concat(local.on_dashboard, tolist(var.asked.on)), key) || strcontains(local.compared, "/${var.names.installation}-${key}\"")
+    || contains(var.asked.on, "all")
   ]
 }
 

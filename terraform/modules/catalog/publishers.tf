@@ -7,7 +7,6 @@ locals {
     { for q in local.filled : q.id => q.topic == "" ? q.id : q.topic },
   )
 
-  # The topics of queues that run, or are kept.
   taken = [for q in local.filled : local.topic_of[q.id] if q.enabled || contains(var.kept, q.id)]
 
   # To a queue in emits_if_run a handler emits where that queue runs.
@@ -17,7 +16,6 @@ locals {
     ]))
   }
 
-  # The targets that a queue posts to or calls.
   targets_of = {
     for q in local.filled : q.id => distinct(flatten([
       for h in values(q.handlers) : concat([for post in try([h.post], []) : post.target], try(h.calls, []))

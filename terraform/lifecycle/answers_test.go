@@ -10,7 +10,6 @@ import (
 // look says what a webhook of PayNow's and a push of its queue would be answered by what the project holds
 // now, where either would be turned away. An installed shop is looked at after each change.
 func (i *installation) look(held cloudtest.State) {
-	events, _ := paynow(i.t, shipped(i.t))
 	const project = "projects/" + cloudtest.Project
 	wrong := func(what string) {
 		if !slices.Contains(i.unanswered, what) {

@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"net/http"
 	"path"
@@ -31,19 +30,12 @@ type source struct {
 
 func readSource(t *testing.T) source {
 	t.Helper()
-	s := source{map[string]string{}, map[string]*ast.File{}, map[string]ast.Expr{}}
-	root := filepath.Join("..", "..")
-	for _, folder := range []string{"cmd", "internal"} {
-		top := filepath.Join(root, folder)
-		require.NoError(t, filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
-			kit := strings.HasSuffix(filepath.Dir(path), "test")
-			if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") && !kit {
-				name := filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))
-				s.texts[name] = filetest.Read(t, path)
-				s.files[name], err = parser.ParseFile(token.NewFileSet(), name, s.texts[name], parser.ParseComments)
-			}
-			return err
-		}))
+	s := source{files: map[string]*ast.File{}, values: map[string]ast.Expr{}}
+	s.texts = filetest.Tree(t, filepath.Join("..", ".."), func(path string) bool {
+		return (strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "internal/")) && filetest.IsSource(path)
+	})
+	for name, text := range s.texts {
+		s.files[name] = filetest.Must(parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments))(t)
 	}
 	s.each(func(folder string, node ast.Node) {
 		if value, ok := node.(*ast.ValueSpec); ok && len(value.Names) == len(value.Values) {

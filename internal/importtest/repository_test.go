@@ -1,12 +1,12 @@
 package importtest
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -34,17 +34,7 @@ func matches(text, expression string) []string {
 // files reads all files of the repository with one of these extensions, by their paths.
 func files(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin"):
-			return fs.SkipDir
-		case err == nil && !entry.IsDir() && slices.Contains(extensions, filepath.Ext(path)):
-			all[filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))] = filetest.Read(t, path)
-		}
-		return err
-	}))
-	return all
+	return filetest.Tree(t, root, func(path string) bool { return slices.Contains(extensions, filepath.Ext(path)) })
 }
 
 func documents(t *testing.T) map[string]string {
@@ -95,6 +85,8 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 		if document == "CHANGELOG.md" { // it names what was removed
 			continue
 		}
+		most := map[string]int{"README.md": 160}[document]
+		require.LessOrEqual(t, strings.Count(text, "\n"), cmp.Or(most, 350), "%s is too long to read", document)
 		headings := matches(text, `(?m)^(## .*)$`)
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings),
 			"a section stands twice in %s", document)
@@ -105,17 +97,15 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 				seen++
 			}
 		}
-		for _, test := range matches(text, `\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`) {
-			contains(document, tests.String(), "\nfunc "+test+"(")
-		}
-		for _, metric := range matches(text, `\b(billhook_[a-z_]+)`) {
-			contains(document, code, `("`+metric+`",`)
-		}
-		for _, line := range matches(text, `"message":"([^"]+)"`) {
-			contains(document, code, `"`+line+`"`)
-		}
-		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
-			contains(document, code, `"`+task+`"`)
+		for name, in := range map[string][3]string{
+			`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`: {tests.String(), "\nfunc ", "("},
+			`\b(billhook_[a-z_]+)`:                {code, `("`, `",`},
+			`"message":"([^"]+)"`:                 {code, `"`, `"`},
+			`(?:POST |")/tasks/([a-z-]+)`:         {code, `"`, `"`},
+		} {
+			for _, found := range matches(text, name) {
+				contains(document, in[0], in[1]+found+in[2])
+			}
 		}
 		if operators.MatchString(document) {
 			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {
@@ -127,17 +117,6 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 50)
-}
-
-func TestNoPageIsTooLongToRead(t *testing.T) {
-	t.Parallel()
-	for document, text := range documents(t) {
-		most := 350
-		if document == "README.md" {
-			most = 160
-		}
-		require.LessOrEqual(t, strings.Count(text, "\n"), most, document)
-	}
 }
 
 func TestTheQueueInTheREADMEIsValid(t *testing.T) {
@@ -236,29 +215,19 @@ func TestNoTextHasAWordOfOurOwn(t *testing.T) {
 
 func steps(t *testing.T) []string {
 	t.Helper()
-	var all []string
-	for line := range strings.Lines(read(t, "Dockerfile")) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			all = append(all, line)
-		}
-	}
-	return all
+	return matches(read(t, "Dockerfile"), `(?m)^\s*([^#\s].*?)\s*$`)
 }
 
 func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
-	others := func(step string) bool { return !strings.HasPrefix(step, beginning) }
-	found := slices.DeleteFunc(slices.Clone(all), others)
+	found := matches(strings.Join(all, "\n"), `(?m)^`+regexp.QuoteMeta(beginning)+`(.*)$`)
 	require.Len(t, found, 1, beginning)
-	return strings.TrimPrefix(found[0], beginning)
+	return found[0]
 }
 
 func copied(all []string) (paths []string) {
-	for _, step := range all {
-		if files, ok := strings.CutPrefix(step, "COPY "); ok && !strings.HasPrefix(files, "--from=") {
-			words := strings.Fields(files)
-			paths = append(paths, words[:len(words)-1]...)
-		}
+	for _, files := range matches(strings.Join(all, "\n"), `(?m)^COPY ([^-].*) \S+$`) {
+		paths = append(paths, strings.Fields(files)...)
 	}
 	return paths
 }

@@ -2,7 +2,6 @@
 # in modules/service. The README's table is made from the comment before each grant: account | on what | why.
 
 locals {
-  # The services' accounts, as modules/catalog names them.
   members = { for key, account in google_service_account.service : key => account.member }
 }
 

@@ -1,5 +1,3 @@
-# Billhook on Google Cloud, from the catalog.
-
 locals {
   pools      = module.catalog.pools
   tasks_pool = module.catalog.tasks_pool

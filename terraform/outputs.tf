@@ -60,12 +60,8 @@ output "queues" {
   value       = local.states
 
   precondition {
-    condition     = length(local.misspelt_queues) == 0
-    error_message = "kept_queues and discard_backlog name ${join(", ", local.misspelt_queues)}, which the catalog has not: take it out."
-  }
-  precondition {
-    condition     = alltrue([for id in var.kept_queues : !try(module.catalog.queues[id].enabled, false)])
-    error_message = "kept_queues names a queue that runs: take it out, or switch it off."
+    condition     = length(local.unfit) == 0
+    error_message = "kept_queues and discard_backlog name queues of the catalog, kept_queues those that are off: take out ${join(", ", local.unfit)}."
   }
   precondition {
     condition     = length(local.taken_away) == 0

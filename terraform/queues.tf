@@ -1,7 +1,6 @@
 # The queues of the catalog: those that run, and those that are off and kept.
 
 locals {
-  # By the names that their topics and subscriptions have in the project.
   queues = module.catalog.queues
 
   states = {
@@ -20,7 +19,6 @@ locals {
     ])
   }
 
-  # With what becomes of it, and who publishes on its topics.
   made = {
     for id, q in local.standing : id => merge(q, {
       state                  = local.states[id]
@@ -30,7 +28,10 @@ locals {
     })
   }
 
-  misspelt_queues = setsubtract(concat(var.kept_queues, var.discard_backlog), keys(local.queues))
+  unfit = concat(
+    tolist(setsubtract(concat(var.kept_queues, var.discard_backlog), keys(local.queues))),
+    [for id in var.kept_queues : id if try(local.queues[id].enabled, false)],
+  )
 }
 
 # A queue that is off has no topic, unless it is kept. Its sender is refused and keeps the message; a

@@ -95,7 +95,6 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 	default:
 		require.Fail(t, "no such combiner", p.Combiner)
 	}
-	slices.SortFunc(pages, func(a, b page) int { return a.minute - b.minute })
 	return pages
 }
 

@@ -18,7 +18,7 @@ const month = 30 * day
 func quietMonth(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := newWorld(t, month, seed, quiet)
-	queues := w.enabled()
+	queues := w.catalog.Enabled()
 	for d := range 30 {
 		at := d*day + 8*hour + w.rand.IntN(14*hour)
 		if d%3 == 0 { // a 5xx, and the sender's next try
@@ -82,7 +82,7 @@ func (w *world) deployment(at int) {
 	w.answered("5xx").add(at, 2)
 	w.answered("2xx").add(at+2, 2)
 	w.answeredIn().set(at+2, at+3, 6000/w.answered("2xx").points[at+2]) // the two wait for an instance
-	for _, q := range w.enabled() {
+	for _, q := range w.catalog.Enabled() {
 		w.pushes(q, "remote_server_5xx").add(at, 1)
 		w.pushes(q, "unreachable").add(at, 1)
 		w.pushes(q, "ack").add(at+2, 2)
@@ -127,7 +127,8 @@ func TestTheSameMonthOrFortnightPagesWithoutTheLeastNumbers(t *testing.T) {
 		}
 		tried++
 		p.Conditions = alone
-		require.True(t, slices.ContainsFunc(worlds, func(w *world) bool { return len(evaluate(t, w, name, p)) > 0 }), name)
+		paged := func(w *world) bool { return len(evaluate(t, w, name, p)) > 0 }
+		require.True(t, slices.ContainsFunc(worlds, paged), name)
 	}
 	require.Equal(t, 6, tried)
 }

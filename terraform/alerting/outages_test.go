@@ -83,7 +83,7 @@ var outages = []struct {
 	{
 		"the database does not answer", busy,
 		"push-failures tasks-stopped", 25, "oldest-unacked", func(w *world) {
-			for _, q := range w.enabled() {
+			for _, q := range w.catalog.Enabled() {
 				w.pushes(q, "ack").drop(broken, broken+hour)
 				w.pushes(q, "remote_server_5xx").adds(broken, broken+hour, 10)
 			}
@@ -100,7 +100,7 @@ var outages = []struct {
 		},
 	},
 	{"more dead letters than is normal", quiet, "dead-letters-warning", 10, "", func(w *world) {
-		for _, q := range w.enabled() {
+		for _, q := range w.catalog.Enabled() {
 			if !q.DeadLetter.Drop && q.DeadLetter.WarnAbove < q.DeadLetter.AlertAbove {
 				open, _ := w.letters(q.ID)
 				open.set(broken, broken+20, float64(q.DeadLetter.AlertAbove))
@@ -113,7 +113,7 @@ var outages = []struct {
 	{
 		"a sale is more than the workers manage", busy,
 		"backlog-warning backlog backlog-full max-instances", 2*hour + 10, "", func(w *world) {
-			for _, q := range w.enabled() {
+			for _, q := range w.catalog.Enabled() {
 				w.depth(q.PushSubscription()).grows(broken, broken+2*hour, 1000)
 			}
 			w.instances(webhookService).set(broken, broken+2*hour, 10)
@@ -139,33 +139,6 @@ var outages = []struct {
 	{"records are deleted days too late", quiet, "ttl-dead", 10, "", func(w *world) {
 		w.ttlDelay().set(broken, broken+3*hour, 4*24*3600)
 	}},
-}
-
-// A queue that is off and kept stands in no series of a queue that runs.
-func TestTheBacklogOfAKeptQueueIsReportedBeforeItIsLost(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 30*day, 1, quiet)
-	off := w.paid()
-	left := read(t, variables{"kept": []string{off.ID}, "asked": variables{"on": []string{"kept-backlog"}}})
-	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
-	opened := pages(t, w, left)
-	require.Len(t, opened, 1)
-	require.Equal(t, "kept-backlog", opened[0].policy)
-	require.Less(t, opened[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
-}
-
-// A busy shop that says so is notified sooner, and only then.
-func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
-	t.Parallel()
-	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
-		rhythm := read(t, variables{"asked": variables{"webhooks_a_day": variables{"paynow": n}}})
-		w := newWorld(t, 4*day, 3, busy)
-		w.webhooks("paynow", "202").drop(broken, w.minutes)
-		opened := pages(t, w, rhythm)
-		require.Len(t, opened, 1)
-		require.Equal(t, "webhooks-stopped/paynow", opened[0].policy)
-		require.InDelta(t, broken+within, opened[0].minute, 15)
-	}
 }
 
 func (w *world) webhookFails(from, to int, share float64) {

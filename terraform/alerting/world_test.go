@@ -27,7 +27,6 @@ const (
 	day  = 24 * hour
 
 	webhookService = "billhook-webhook"
-	reportedAll    = "pubsub_subscription"
 )
 
 // world is what Cloud Monitoring knows of an installation: a point a minute of each series.
@@ -49,15 +48,6 @@ func newWorld(t *testing.T, minutes int, seed uint64, visitors shop) *world {
 	}
 	w.runs(visitors)
 	return w
-}
-
-func (w *world) enabled() (queues []catalog.Queue) {
-	for _, q := range w.catalog.Queues {
-		if q.Enabled {
-			queues = append(queues, q)
-		}
-	}
-	return queues
 }
 
 // one is the series of a metric with these labels, in pairs; it is there once it has a point.
@@ -111,29 +101,29 @@ func (w *world) answered(class string) *series {
 }
 
 func (w *world) webhooks(source, status string) *series {
-	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks",
-		"metric.labels.source", source, "metric.labels.status", status)
+	return w.logged("counter", "webhooks", "source", source, "status", status)
 }
 
 // answeredIn is how long the accepted webhooks of a minute took, in milliseconds.
 func (w *world) answeredIn() *series {
-	return w.one("distribution", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhook-ms",
-		"metric.labels.source", "paynow", "metric.labels.status", "202")
+	return w.logged("distribution", "webhook-ms", "source", "paynow", "status", "202")
 }
 
 func (w *world) pushes(q catalog.Queue, class string) *series {
-	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count",
-		"resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
+	return w.pushed("counter", "push_request_count", q.PushSubscription(), "metric.labels.response_class", class)
 }
 
 func (w *world) oldest(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/oldest_unacked_message_age",
-		"resource.labels.subscription_id", subscription)
+	return w.pushed("gauge", "oldest_unacked_message_age", subscription)
 }
 
 func (w *world) depth(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/num_undelivered_messages",
-		"resource.labels.subscription_id", subscription)
+	return w.pushed("gauge", "num_undelivered_messages", subscription)
+}
+
+func (w *world) pushed(of, metric, subscription string, labels ...string) *series {
+	return w.one(of, "pubsub_subscription", "pubsub.googleapis.com/subscription/"+metric,
+		append(labels, "resource.labels.subscription_id", subscription)...)
 }
 
 // letters are how many dead letters of a queue are open, and how old the oldest is.
@@ -147,9 +137,12 @@ func (w *world) instances(service string) *series {
 		"resource.labels.service_name", service, "metric.labels.state", "active")
 }
 
-func (w *world) logged(of, metric, label, value string) *series {
-	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric,
-		"metric.labels."+label, value)
+// logged is a metric made of log lines, whose labels are in pairs.
+func (w *world) logged(of, metric string, labels ...string) *series {
+	for i := 0; i < len(labels); i += 2 {
+		labels[i] = "metric.labels." + labels[i]
+	}
+	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric, labels...)
 }
 
 func (w *world) ttlDelay() *series {
@@ -195,7 +188,7 @@ var (
 // runs makes the series of an installation that is well: webhooks and their pushes, the tasks, the
 // instances.
 func (w *world) runs(visitors shop) {
-	queues := w.enabled()
+	queues := w.catalog.Enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
 	done := filetest.Map(tasks.Scheduled, func(task string) *series {
 		return w.logged("counter", "tasks-done", "task", task)
@@ -242,7 +235,7 @@ func (w *world) runs(visitors shop) {
 
 func (w *world) pools() map[string]int {
 	pools := map[string]int{}
-	for _, q := range w.enabled() {
+	for _, q := range w.catalog.Enabled() {
 		pools[q.Pool] = max(pools[q.Pool], q.MaxInstances)
 	}
 	return pools
@@ -271,20 +264,6 @@ const (
 	evaluations = 30 * 24 * 3600 / 30
 )
 
-func paynowAlone(t *testing.T) (queues []string) {
-	t.Helper()
-	q, found := catalogtest.Shipped().HandledBy("points.credit")
-	require.True(t, found)
-	queues = append(queues, q.ID)
-	for eventType, h := range q.Handlers {
-		if strings.HasPrefix(eventType, "subscription.") {
-			queues = append(queues, h.Emits...)
-		}
-	}
-	slices.Sort(queues)
-	return slices.Compact(queues)
-}
-
 // returned is how many series a condition compares: one for each group.
 func (c condition) returned() int {
 	count := 1
@@ -301,15 +280,19 @@ func (c condition) returned() int {
 func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- alerts: go test ./terraform/alerting -update -->\n", "<!-- end of alerts -->\n"
+	c := catalogtest.Shipped()
+	first, _ := c.HandledBy("points.credit")
+	second, _ := c.EmitsTo("subscriptions.record")
+	payNow := []string{first.ID, second.ID}
 	table := "| queues | policies | conditions | metrics that they name | series that they compare | a month " +
 		"|\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
 	for _, row := range []struct {
 		name     string
 		policies map[string]policy
 	}{
-		{"PayNow's alone", read(t, variables{"queues": paynowAlone(t)})},
-		{"PayNow's alone, all alerts", read(t, variables{"queues": paynowAlone(t), "asked": everyAlert})},
-		{"all of the catalog", read(t, variables{})},
+		{"PayNow's alone", read(t, payNow)},
+		{"PayNow's alone, all alerts", read(t, payNow, "all")},
+		{"all of the catalog", read(t, []string{})},
 		{"all of the catalog, all alerts", policies(t)},
 	} {
 		conditions, references, series := 0, 0, 0
@@ -330,19 +313,13 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
 }
 
-// variables are those of testdata/main.tf.
-type variables = map[string]any
-
-var everyAlert = variables{"on": []string{"all"}}
-
-// read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(t *testing.T, of variables) (found map[string]policy) {
+// read applies a copy of the modules, which makes nothing, for some queues or all, and returns the policies.
+func read(t *testing.T, queues []string, on ...string) (found map[string]policy) {
 	t.Helper()
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
 		"modules/catalog/*.tf")
-	of["tasks"] = tasks.Scheduled
-	said, err := json.Marshal(of)
+	said, err := json.Marshal(map[string][]string{"tasks": tasks.Scheduled, "queues": queues, "on": on})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))
 	module.Environment = []string{"TF_CLI_CONFIG_FILE=" + os.DevNull} // what it warns of is not said
@@ -367,7 +344,7 @@ var shipped struct {
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
 	emulatortest.NeedsTerraform(t)
-	shipped.Do(func() { shipped.policies = read(t, variables{"asked": everyAlert}) })
+	shipped.Do(func() { shipped.policies = read(t, []string{}, "all") })
 	require.NotEmpty(t, shipped.policies, "the first test that read them has failed")
 	return shipped.policies
 }

@@ -16,15 +16,7 @@ func (i *installation) look(held cloudtest.State) {
 			i.unanswered = append(i.unanswered, what)
 		}
 	}
-	granted := func(key, role, to string) bool {
-		for _, binding := range cloudtest.At[[]any](held.Policies[key], "bindings") {
-			if cloudtest.At[string](binding, "role") == role &&
-				slices.Contains(cloudtest.At[[]any](binding, "members"), any("serviceAccount:"+to)) {
-				return true
-			}
-		}
-		return false
-	}
+	granted := func(key, role, to string) bool { return held.Has(key, role, "serviceAccount:"+to) }
 	// serving are the revisions that have requests of a service.
 	serving := func(key string) (revisions []any) {
 		for _, status := range cloudtest.At[[]any](held.Resources[key], "trafficStatuses") {

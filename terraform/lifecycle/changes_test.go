@@ -168,7 +168,8 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 
 // marks are what stands around a table of the page.
 func marks(of string) (begin, end string) {
-	return "<!-- " + of + ": go test ./terraform/lifecycle -run ThePage -update -->\n", "<!-- end of " + of + " -->"
+	const test = ": go test ./terraform/lifecycle -run ThePage -update -->\n"
+	return "<!-- " + of + test, "<!-- end of " + of + " -->"
 }
 
 func table(t *testing.T, of string) string {

@@ -56,7 +56,8 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 
 	// What can never be changed of the database is refused before its indexes go.
 	held := i.cloud.Keys("firestore/")
-	require.Contains(t, i.with(variables{"firestore": variables{"location": "nam5"}}).refused(), "already exists")
+	i.with(variables{"firestore": variables{"location": "nam5"}})
+	require.Contains(t, i.refused(), "already exists")
 	require.Equal(t, held, i.cloud.Keys("firestore/"))
 	i.with(variables{"firestore": variables{"location": "eur3"}}).applied()
 
@@ -169,7 +170,7 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	require.Less(t, another.Pool, events.Pool)
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "settled") })
 	happened := i.with(withAnother(t)).applied()
-	require.NotContains(t, strings.Join(happened, "\n"), "change cloudscheduler/", "the tasks stay where they were")
+	require.NotContains(t, strings.Join(happened, "\n"), "change cloudscheduler/", "no task is moved")
 	i.serves(worker(another.Pool), image("worker", 'a'))
 	require.NotEmpty(t, i.endpoint(another.PushSubscription()))
 

@@ -24,12 +24,11 @@ locals {
 
   pools = {
     for pool, queues in { for q in local.filled : q.pool => q... if q.enabled } : pool => {
-      queues        = queues[*].id
-      concurrency   = sum(queues[*].concurrency)
-      min_instances = max(queues[*].min_instances...)
-      max_instances = max(queues[*].max_instances...)
-      timeout       = max(queues[*].ack_deadline_seconds...)
-      # What its worker needs to post: variables of the environment.
+      queues           = queues[*].id
+      concurrency      = sum(queues[*].concurrency)
+      min_instances    = max(queues[*].min_instances...)
+      max_instances    = max(queues[*].max_instances...)
+      timeout          = max(queues[*].ack_deadline_seconds...)
       url_variables    = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].url_variable])
       secret_variables = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].secret_variable])
     }

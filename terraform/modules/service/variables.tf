@@ -32,10 +32,7 @@ variable "service" {
     concurrency     = number
     timeout_seconds = number
     vpc = optional(object({
-      network    = optional(string)
-      subnetwork = optional(string)
-      egress     = optional(string)
-      tags       = optional(list(string))
+      network = optional(string), subnetwork = optional(string), egress = string, tags = optional(list(string))
     }))
   })
 }

@@ -100,7 +100,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 		}
 		switch where := cmp.Or(strings.TrimSuffix(section.path, "."), section.file); {
 		case i == 0:
-			page.WriteString("\n## queues.yaml\n\n| of a queue | keys |\n| --- | ---")
+			page.WriteString("\n## queues.yaml\n| of a queue | keys |\n| --- | ---")
 			for _, key := range keys {
 				if part := parts[strings.Split(key, "`")[1]]; part != "" {
 					page.WriteString(" |\n| " + part + " | " + key)
@@ -110,7 +110,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 			}
 			page.WriteString(" |\n")
 		case section.file != reference[i-1].file && reference[i-1].file == reference[0].file:
-			page.WriteString("\n## The other files\n\n| file, map | keys |\n| --- | --- |\n")
+			page.WriteString("\n## The other files\n| file, map | keys |\n| --- | --- |\n")
 			fallthrough
 		default:
 			if section.file != where && section.file != reference[0].file {
@@ -175,11 +175,10 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 // does not reach. Code reads the catalog; tests and docs may show names.
 func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	t.Parallel()
-	names, endings := namesOf(from(t, "")), []string{".go", ".yaml", ".yml", ".tf", ".tfvars", ".hcl", "Makefile"}
+	names, read := namesOf(from(t, "")), regexp.MustCompile(`\.(go|ya?ml|tf|tfvars|hcl)$|(^|/)Makefile$`)
 	elsewhere := regexp.MustCompile(`^(catalog|docs|terraform/examples)/|(^|/)testdata/|_test\.go$`)
 	texts := filetest.Tree(t, "..", func(path string) bool {
-		return slices.Contains(endings, cmp.Or(filepath.Ext(path), filepath.Base(path))) &&
-			!elsewhere.MatchString(path)
+		return read.MatchString(path) && !elsewhere.MatchString(path)
 	})
 	require.Empty(t, strayNames(texts, names), "names of queues belong to catalog/queues.yaml alone")
 	require.ElementsMatch(t, []string{
@@ -214,8 +213,8 @@ func namesOf(c *catalog.Catalog) []string {
 
 // strayNames are the lines of texts that have a name.
 func strayNames(texts map[string]string, names []string) (found []string) {
-	word := regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])(` + strings.Join(filetest.Map(names, regexp.QuoteMeta), "|") +
-		`)(?:$|[^A-Za-z0-9_-])`)
+	one := strings.Join(filetest.Map(names, regexp.QuoteMeta), "|")
+	word := regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])(` + one + `)(?:$|[^A-Za-z0-9_-])`)
 	for path, text := range texts {
 		if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) }) {
 			continue // the expression is slow

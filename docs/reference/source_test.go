@@ -188,37 +188,32 @@ var ofResults = regexp.MustCompile(
 // constants are those of a type of a package, or its results, each with its comment.
 func (s source) constants(t *testing.T, folder, of string) (found []string) {
 	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		if path.Dir(name) != "internal/"+folder {
-			continue
+	s.each(func(in string, node ast.Node) {
+		group, ok := node.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST || in != "internal/"+folder {
+			return
 		}
-		for _, declared := range s.files[name].Decls {
-			group, ok := declared.(*ast.GenDecl)
-			if !ok || group.Tok != token.CONST {
+		for _, spec := range group.Specs {
+			value, text := spec.(*ast.ValueSpec), ""
+			if len(value.Values) > 0 {
+				text = strings.Trim(s.text(in, value.Values[0]), "…")
+			}
+			wanted := strings.HasSuffix(nameOf("", value.Type), "."+of)
+			if of == "" {
+				wanted = ofResults.MatchString(group.Doc.Text())
+			}
+			if text == "" || !wanted {
 				continue
 			}
-			for _, spec := range group.Specs {
-				value := spec.(*ast.ValueSpec)
-				text := &ast.BasicLit{}
-				if len(value.Values) > 0 {
-					text, _ = value.Values[0].(*ast.BasicLit)
-				}
-				if text == nil || text.Kind != token.STRING || text.Value == `""` ||
-					(of == "" && !ofResults.MatchString(group.Doc.Text())) ||
-					(of != "" && !strings.HasSuffix(nameOf("", value.Type), "."+of)) {
-					continue
-				}
-				said := cmp.Or(value.Comment.Text(), value.Doc.Text())
-				if !group.Lparen.IsValid() {
-					said = ofResults.ReplaceAllString(group.Doc.Text(), "")
-				}
-				said = strings.TrimSuffix(strings.Join(strings.Fields(said), " "), ".")
-				require.NotEmpty(t, said, "%s.%s says nothing of itself", folder, value.Names[0].Name)
-				said = strings.TrimPrefix(said, value.Names[0].Name+": ")
-				found = append(found, fmt.Sprintf("`%s`: %s", strings.Trim(text.Value, `"`), said))
+			said := cmp.Or(value.Comment.Text(), value.Doc.Text())
+			if !group.Lparen.IsValid() {
+				said = ofResults.ReplaceAllString(group.Doc.Text(), "")
 			}
+			said = strings.TrimSuffix(strings.Join(strings.Fields(said), " "), ".")
+			require.NotEmpty(t, said, "%s.%s says nothing of itself", folder, value.Names[0].Name)
+			found = append(found, fmt.Sprintf("`%s`: %s", text, strings.TrimPrefix(said, value.Names[0].Name+": ")))
 		}
-	}
+	})
 	require.NotEmpty(t, found, "%s %s", folder, of)
 	return found
 }

@@ -34,7 +34,9 @@ func matches(text, expression string) []string {
 // files reads all files of the repository with one of these extensions, by their paths.
 func files(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
-	return filetest.Tree(t, root, func(path string) bool { return slices.Contains(extensions, filepath.Ext(path)) })
+	return filetest.Tree(t, root, func(path string) bool {
+		return slices.Contains(extensions, filepath.Ext(path))
+	})
 }
 
 func documents(t *testing.T) map[string]string {
@@ -71,6 +73,7 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 	contains := func(document, in, what string) { // require.Contains would print the whole source on failure
 		require.True(t, strings.Contains(in, what), "%s: there is no %s", document, what)
 	}
+	outputs, found := read(t, "terraform/outputs.tf"), map[string]bool{}
 	texts, seen, operators := documents(t), 0, regexp.MustCompile("runbooks|deployment|installation")
 	texts["CHANGELOG.md"] = read(t, "CHANGELOG.md")
 	for document, text := range texts {
@@ -98,13 +101,15 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 			}
 		}
 		for name, in := range map[string][3]string{
-			`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`: {tests.String(), "\nfunc ", "("},
-			`\b(billhook_[a-z_]+)`:                {code, `("`, `",`},
-			`"message":"([^"]+)"`:                 {code, `"`, `"`},
-			`(?:POST |")/tasks/([a-z-]+)`:         {code, `"`, `"`},
+			`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`:                       {tests.String(), "\nfunc ", "("},
+			`\b(billhook_[a-z_]+)`:                                      {code, `("`, `",`},
+			`"message":"([^"]+)"`:                                       {code, `"`, `"`},
+			`(?:POST |")/tasks/([a-z-]+)`:                               {code, `"`, `"`},
+			"(?:=terraform output(?: -raw| -json)? |output `)([a-z_]+)": {outputs, `output "`, `"`},
 		} {
-			for _, found := range matches(text, name) {
-				contains(document, in[0], in[1]+found+in[2])
+			for _, named := range matches(text, name) {
+				contains(document, in[0], in[1]+named+in[2])
+				found[name] = true
 			}
 		}
 		if operators.MatchString(document) {
@@ -117,6 +122,7 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 50)
+	require.Len(t, found, 5, "each expression finds names")
 }
 
 func TestTheQueueInTheREADMEIsValid(t *testing.T) {

@@ -89,9 +89,10 @@ func poolTable(services, payNow []*pool) string {
 	kept, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(payNow)
 	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the "+
-		"time. All services together\ncost **$%.2f** a month without requests, and $%.2f where PayNow's queues run "+
-		"alone; $%.2f where `worker.keeps` is\n`catalog`, and nothing with `none` and no instance of the webhook "+
-		"service's. The tasks' calls are\ncharged by the request where their pool keeps none.\n", idleMonth, busyMonth, kept, alone, ofCatalog)
+		"time. All services together\ncost **$%.2f** a month without requests, and $%.2f where PayNow's queues "+
+		"run alone; $%.2f where `worker.keeps` is\n`catalog`, and nothing with `none` and no instance of the "+
+		"webhook service's. The tasks' calls are\ncharged by the request where their pool keeps none.\n",
+		idleMonth, busyMonth, kept, alone, ofCatalog)
 	return b.String()
 }
 

@@ -235,6 +235,11 @@ func (c *Catalog) OtherTopics() []string {
 	return ids
 }
 
+// Enabled lists the enabled queues.
+func (c *Catalog) Enabled() []Queue {
+	return slices.DeleteFunc(slices.Clone(c.Queues), func(q Queue) bool { return !q.Enabled })
+}
+
 // find passes pointers because a queue is large to copy.
 func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
 	for i := range c.Queues {

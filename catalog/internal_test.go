@@ -93,31 +93,23 @@ func TestARuleIsAcceptedExactlyIfItBalancesForAllAmounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var rule Rule
 		accounts := []string{"a", "b", "c", "d", "e"}
-		terms := rapid.SliceOfN(rapid.SampledFrom([]string{"x", "-x", "y", "-y", "z", "-z"}), 1, 3)
-		for i := range rapid.IntRange(2, 5).Draw(t, "lines") {
-			line := RuleLine{
-				Amount: terms.Draw(t, "amount"), Currency: rapid.SampledFrom([]string{"currency", "EUR"}).Draw(t,
-					"currency"),
-			}
-			if rapid.Bool().Draw(t, "debit") {
-				line.Debit = accounts[i]
-			} else {
-				line.Credit = accounts[i]
+		add := func(i int, debit bool, amount Terms, currency string) {
+			line := RuleLine{Credit: accounts[i], Amount: amount, Currency: currency}
+			if debit {
+				line.Debit, line.Credit = line.Credit, ""
 			}
 			rule.Lines = append(rule.Lines, line)
 		}
+		terms := rapid.SliceOfN(rapid.SampledFrom([]string{"x", "-x", "y", "-y", "z", "-z"}), 1, 3)
+		for i := range rapid.IntRange(2, 5).Draw(t, "lines") {
+			add(i, rapid.Bool().Draw(t, "debit"), terms.Draw(t, "amount"),
+				rapid.SampledFrom([]string{"currency", "EUR"}).Draw(t, "currency"))
+		}
 		if rapid.Bool().Draw(t, "balance it") { // each line with its opposite
-			n := len(rule.Lines) / 2
-			for i, line := range rule.Lines[:n] {
-				opposite := RuleLine{Amount: line.Amount, Currency: line.Currency}
-				if line.Debit != "" {
-					opposite.Credit = accounts[n+i]
-				} else {
-					opposite.Debit = accounts[n+i]
-				}
-				rule.Lines[n+i] = opposite
+			rule.Lines = rule.Lines[:len(rule.Lines)/2]
+			for _, line := range rule.Lines {
+				add(len(rule.Lines), line.Debit == "", line.Amount, line.Currency)
 			}
-			rule.Lines = rule.Lines[:2*n]
 		}
 		balances := true
 		for _, amounts := range []map[string]int64{

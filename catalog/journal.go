@@ -3,7 +3,6 @@ package catalog
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -106,10 +105,7 @@ func (t *Terms) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 var errTerms = errors.New("must be a path, or a list of paths")
 
 // Term splits a term into the member's name, and whether it is subtracted.
-func Term(term string) (member string, minus bool) {
-	member, minus = strings.CutPrefix(term, "-")
-	return member, minus
-}
+func Term(term string) (member string, minus bool) { return strings.CutPrefix(term, "-") }
 
 // Rule finds the rule of an event type: its own, else the rule of the narrowest pattern.
 func (j Journal) Rule(eventType string) (Rule, bool) {
@@ -165,7 +161,7 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 	require := r.requirer(place)
 	within(require, "lines", len(rule.Lines), 2, maxRuleLines, "")
-	sums, stands := map[string]map[string]int{}, map[string]bool{}
+	sums, stands := map[[2]string]int{}, map[string]bool{} // sums of a currency and a member
 	for i, line := range rule.Lines {
 		path, account, currency := linePath(i), line.Account(), line.Currency
 		require((line.Debit == "") != (line.Credit == ""), path, "must have debit or credit, and not both")
@@ -180,27 +176,25 @@ func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 		inCurrency := account + " " + currency
 		require(!stands[inCurrency], path, "account "+shown(account)+" stands in two lines of one currency")
 		stands[inCurrency] = true
-		if sums[currency] == nil {
-			sums[currency] = map[string]int{}
-		}
 		for _, term := range line.Amount {
 			member, minus := Term(term)
 			if minus == (line.Credit == "") { // -x debited, or x credited
-				sums[currency][member]--
+				sums[[2]string{currency, member}]--
 			} else {
-				sums[currency][member]++
+				sums[[2]string{currency, member}]++
 			}
 		}
 	}
-	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		var left []string
-		for _, member := range slices.Sorted(maps.Keys(sums[currency])) {
-			if sums[currency][member] != 0 {
-				left = append(left, shown(member))
-			}
+	left := map[string][]string{} // the members of each currency that are not balanced
+	for key, sum := range sums {
+		if sum != 0 {
+			left[key[0]] = append(left[key[0]], shown(key[1]))
 		}
-		require(len(left) == 0, "lines", fmt.Sprintf("do not balance in %s: debits and credits of %s differ",
-			shown(currency), strings.Join(left, ", ")))
+	}
+	for currency, members := range left {
+		slices.Sort(members)
+		r.wrong(place, "lines", fmt.Sprintf("do not balance in %s: debits and credits of %s differ",
+			shown(currency), strings.Join(members, ", ")))
 	}
 }
 

@@ -65,10 +65,16 @@ func shipped(t *testing.T, files map[string]string) string {
 
 func withJournal(t *testing.T, more, messages string) string {
 	t.Helper()
-	return shipped(t, map[string]string{
-		"journal.yaml": filetest.Read(t, "testdata", "journal.yaml") + more, "messages.yaml": filetest.Read(t, ".",
-			"messages.yaml") + messages,
-	})
+	return declaring(t, shipped(t, map[string]string{
+		"journal.yaml": filetest.Read(t, "testdata", "journal.yaml") + more,
+	}), messages)
+}
+
+// declaring is like a folder, with more lines of its messages.
+func declaring(t *testing.T, folder, messages string) string {
+	t.Helper()
+	was := filetest.Read(t, folder, "messages.yaml")
+	return like(t, folder, map[string]string{"messages.yaml": was + messages})
 }
 
 // change is a row of testdata/mistakes.yaml, which says what each member is.
@@ -102,10 +108,9 @@ func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 				t.Run(of+" "+file+": "+c.What, func(t *testing.T) {
 					t.Parallel()
 					folder := map[string]func() string{
-						"small": func() string { return small }, "posts": func() string { return posting(t) },
-						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string {
-							return shipped(t, nil)
-						},
+						"small": func() string { return declaring(t, small, c.Messages) },
+						"posts": func() string { return posting(t) }, "shipped": func() string { return shipped(t, nil) },
+						"journal": func() string { return withJournal(t, "", c.Messages) },
 					}[of]()
 					if c.Old == "" {
 						folder = like(t, folder, map[string]string{file: c.With})
@@ -188,24 +193,4 @@ func TestAFolderNeedsQueuesSourcesAndProducts(t *testing.T) {
 	var joined interface{ Unwrap() []error }
 	require.ErrorAs(t, err, &joined)
 	require.Len(t, joined.Unwrap(), 3)
-}
-
-func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
-	t.Parallel()
-	for second, want := range map[string]string{
-		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" " +
-			"holds too, and neither is narrower",
-		`"*.taken"`: "", // it says more of the first word
-	} {
-		dir := edited(t, small, "queues.yaml", "      seat.taken: {",
-			`      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
-		_, err := catalog.Load(like(t, dir, map[string]string{
-			"messages.yaml": filetest.Read(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n",
-		}))
-		if want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		requireMistakes(t, err, want)
-	}
 }

@@ -82,10 +82,8 @@ func (c *Catalog) emitIfRun() {
 
 // Pools returns the sorted names of the pools that have an enabled queue.
 func (c *Catalog) Pools() (names []string) {
-	for _, q := range c.Queues {
-		if q.Enabled {
-			names = append(names, q.Pool)
-		}
+	for _, q := range c.Enabled() {
+		names = append(names, q.Pool)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

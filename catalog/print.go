@@ -128,8 +128,8 @@ func (c *Catalog) Publishers() map[string][]string {
 				publish(worker, h.Emits...)
 			}
 		}
-		for _, q := range c.Queues {
-			if q.Enabled && q.Pool == pool && !q.DeadLetter.Drop {
+		for _, q := range c.Enabled() {
+			if q.Pool == pool && !q.DeadLetter.Drop {
 				publish(worker, q.DeadLetter.Topic)
 			}
 		}
@@ -138,10 +138,8 @@ func (c *Catalog) Publishers() map[string][]string {
 }
 
 func (c *Catalog) running() (ids []string) {
-	for _, q := range c.Queues {
-		if q.Enabled {
-			ids = append(ids, q.ID)
-		}
+	for _, q := range c.Enabled() {
+		ids = append(ids, q.ID)
 	}
 	return ids
 }

@@ -7,8 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -16,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -103,7 +100,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 		}
 		switch where := cmp.Or(strings.TrimSuffix(section.path, "."), section.file); {
 		case i == 0:
-			page.WriteString("\n## queues.yaml\n\n| of a queue | keys |\n| --- | ---")
+			page.WriteString("\n## queues.yaml\n| of a queue | keys |\n| --- | ---")
 			for _, key := range keys {
 				if part := parts[strings.Split(key, "`")[1]]; part != "" {
 					page.WriteString(" |\n| " + part + " | " + key)
@@ -113,7 +110,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 			}
 			page.WriteString(" |\n")
 		case section.file != reference[i-1].file && reference[i-1].file == reference[0].file:
-			page.WriteString("\n## The other files\n\n| file, map | keys |\n| --- | --- |\n")
+			page.WriteString("\n## The other files\n| file, map | keys |\n| --- | --- |\n")
 			fallthrough
 		default:
 			if section.file != where && section.file != reference[0].file {
@@ -178,23 +175,19 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 // does not reach. Code reads the catalog; tests and docs may show names.
 func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	t.Parallel()
-	c := from(t, "")
-	root := filetest.Must(filepath.Abs(".."))(t)
-	found := filetest.Must(strayNames(os.DirFS(root), namesOf(c)))(t)
-	require.Empty(t, found, "names of queues belong to catalog/queues.yaml alone")
-	crossed := fstest.MapFS{}
-	for file, text := range map[string]string{
+	names, read := namesOf(from(t, "")), regexp.MustCompile(`\.(go|ya?ml|tf|tfvars|hcl)$|(^|/)Makefile$`)
+	elsewhere := regexp.MustCompile(`^(catalog|docs|terraform/examples)/|(^|/)testdata/|_test\.go$`)
+	texts := filetest.Tree(t, "..", func(path string) bool {
+		return read.MatchString(path) && !elsewhere.MatchString(path)
+	})
+	require.Empty(t, strayNames(texts, names), "names of queues belong to catalog/queues.yaml alone")
+	require.ElementsMatch(t, []string{
+		"Makefile:2: q:sub:plan_change", "a/main.go:3: search-index", "main.tf:1: search-index-dlq-hold",
+	}, strayNames(map[string]string{
 		"a/main.go":  "package a\n\nconst queue = \"search-index\"\n",
 		"a/other.go": "var research-index, search-index2", "Makefile": "run:\n\tsend q:sub:plan_change\n",
-		"main.tf": "name = \"search-index-dlq-hold\"", "a/main_test.go": "search-index",
-		"a/testdata/b.yaml": "search-index", "docs/page.yaml": "search-index",
-	} {
-		crossed[file] = &fstest.MapFile{Data: []byte(text)}
-	}
-	found = filetest.Must(strayNames(crossed, namesOf(c)))(t)
-	require.Equal(t, []string{
-		"Makefile:2: q:sub:plan_change", "a/main.go:3: search-index", "main.tf:1: search-index-dlq-hold",
-	}, found)
+		"main.tf": "name = \"search-index-dlq-hold\"",
+	}, names))
 }
 
 // namesOf lists every name of a catalog, derived ones included, the longest first.
@@ -218,43 +211,19 @@ func namesOf(c *catalog.Catalog) []string {
 	return names
 }
 
-func strayNames(tree fs.FS, names []string) (found []string, err error) {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = regexp.QuoteMeta(name)
-	}
-	word := regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])(` + strings.Join(quoted, "|") + `)(?:$|[^A-Za-z0-9_-])`)
-	err = fs.WalkDir(tree, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := entry.Name()
-		if entry.IsDir() {
-			if slices.Contains([]string{"catalog", "docs", "terraform/examples"}, path) || name == "testdata" ||
-				name == "bin" ||
-				(strings.HasPrefix(name, ".") && !slices.Contains([]string{".", ".ci", ".github"}, name)) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		read := name == "Makefile" || slices.Contains([]string{".go", ".yaml", ".yml", ".tf", ".tfvars", ".hcl"},
-			filepath.Ext(name))
-		if !read || strings.HasSuffix(name, "_test.go") {
-			return nil
-		}
-		data, err := fs.ReadFile(tree, path)
-		text := string(data)
-		if err != nil || !slices.ContainsFunc(names, func(name string) bool {
-			return strings.Contains(text, name)
-		}) {
-			return err // the expression is slow
+// strayNames are the lines of texts that have a name.
+func strayNames(texts map[string]string, names []string) (found []string) {
+	one := strings.Join(filetest.Map(names, regexp.QuoteMeta), "|")
+	word := regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])(` + one + `)(?:$|[^A-Za-z0-9_-])`)
+	for path, text := range texts {
+		if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) }) {
+			continue // the expression is slow
 		}
 		for i, line := range strings.Split(text, "\n") {
 			if match := word.FindStringSubmatch(line); match != nil {
 				found = append(found, fmt.Sprintf("%s:%d: %s", path, i+1, match[1]))
 			}
 		}
-		return nil
-	})
-	return found, err
+	}
+	return found
 }

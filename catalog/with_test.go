@@ -25,16 +25,12 @@ import (
 func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
-	narrowed := mustOnly(t, shipped, "paynow-events", "pay-subscription-update")
+	narrowed := mustOnly(t, shipped, payNows...)
 	other := filetest.Must(
 		narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"}))(t)
 	require.Equal(t, map[string]catalog.Product{"hat": {Points: 7}}, other.Products)
 	require.Len(t, shipped.Products, 2, "the catalog itself stays as it is")
-	for _, q := range other.Queues {
-		was, ok := narrowed.Queue(q.ID)
-		require.True(t, ok)
-		require.Equal(t, was.Enabled, q.Enabled, q.ID)
-	}
+	require.Equal(t, running(narrowed), running(other))
 	again := filetest.Must(other.With(nil))(t)
 	require.Equal(t, other.Products, again.Products, "files that were replaced before stay replaced")
 }
@@ -59,14 +55,19 @@ func TestInvalidReplacementFilesAreRefused(t *testing.T) {
 		},
 		"a catalog of no files": {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
 		"a topic that a queue still names": {
-			mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{
-				"topics.yaml": "topics: []\n",
-			}, ": queue orders-process: topic: no shared topic has the id orders",
+			mustOnly(t, shipped, payNows...),
+			map[string]string{"topics.yaml": "topics: []\n"},
+			": queue orders-process: topic: no shared topic has the id orders",
 		},
 	} {
 		require.ErrorContains(t, filetest.ErrorOf(test.of.With(test.files)), test.want, name)
 	}
 }
+
+var (
+	payNows    = []string{"paynow-events", "pay-subscription-update"}
+	withOrders = slices.Concat(payNows, []string{"orders-process", "notifications-fanout", "notifications-send"})
+)
 
 func mustOnly(t *testing.T, c *catalog.Catalog, names ...string) *catalog.Catalog {
 	t.Helper()
@@ -80,15 +81,13 @@ func TestTheHashDependsOnTheFilesAlone(t *testing.T) {
 	folder := shipped(t, nil)
 	copied := from(t, folder)
 	require.Equal(t, built.Hash(), copied.Hash())
-	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(),
-		"the queues that run do not change it")
+	require.Equal(t, built.Hash(), mustOnly(t, copied, payNows...).Hash(), "whatever queues run")
 	same := filetest.Must(copied.With(map[string]string{"products.yaml": "products: {}\n"}))(t)
 	require.NotEqual(t, built.Hash(), same.Hash())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "products.yaml"), []byte("products: {}\n"), 0o600))
 	require.Equal(t, built.Hash(), copied.Hash(),
 		"it is of the loaded files, not of later versions")
-	changed := from(t, folder)
-	require.Equal(t, same.Hash(), changed.Hash())
+	require.Equal(t, same.Hash(), from(t, folder).Hash())
 	require.Empty(t, (&catalog.Catalog{}).Hash())
 	sums, err := exec.CommandContext(t.Context(), "sh", "-c",
 		"LC_ALL=C; export LC_ALL; ls *.yaml providers/*.yaml | sort | xargs sha256sum").Output()
@@ -97,13 +96,8 @@ func TestTheHashDependsOnTheFilesAlone(t *testing.T) {
 	require.Equal(t, hex.EncodeToString(sum[:])[:8], built.Hash(), "anybody can compute it without Billhook")
 }
 
-func running(c *catalog.Catalog) (ids []string) {
-	for _, q := range c.Queues {
-		if q.Enabled {
-			ids = append(ids, q.ID)
-		}
-	}
-	return ids
+func running(c *catalog.Catalog) []string {
+	return filetest.Map(c.Enabled(), func(q catalog.Queue) string { return q.ID })
 }
 
 // deployment is a row of testdata/deployments.yaml, which says what each member is.
@@ -165,9 +159,7 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 		require.Equal(t, d.Pool, again.TasksPool, "%s, also with other files", d.What)
 	}
 	before := running(shipped)
-	payNow := mustOnly(t, mustOnly(t, shipped, "paynow-events", "pay-subscription-update", "orders-process",
-		"notifications-fanout", "notifications-send"),
-		"paynow-events", "pay-subscription-update")
+	payNow := mustOnly(t, mustOnly(t, shipped, withOrders...), payNows...)
 	require.Empty(t, payNow.EmitsOf("points.credit"), "a narrowed catalog is narrowed again")
 	require.Same(t, shipped, mustOnly(t, shipped), "without names every enabled queue runs")
 	require.Equal(t, before, running(shipped), "a narrowed catalog leaves the whole one as it was")
@@ -230,11 +222,8 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 }
 
 // applied applies the catalog module to a folder, for the named queues: it has no provider and makes nothing,
-// so an apply is its outputs and needs no network. It returns what prints an output, and what terraform
-// printed.
-func applied(
-	t *testing.T, folder string, queues ...string,
-) (output func(arguments ...string) []byte, printed string, err error) {
+// so an apply is its outputs and needs no network. It returns these, or what terraform printed and the error.
+func applied(t *testing.T, folder string, queues ...string) (said string, err error) {
 	t.Helper()
 	module := emulatortest.Terraform(t, "..", filepath.Join("modules", "catalog"))
 	names := filetest.Must(json.Marshal(append([]string{}, queues...)))(t)
@@ -242,13 +231,14 @@ func applied(
 		"TF_VAR_directory=" + filetest.Must(filepath.Abs(folder))(t), "TF_VAR_queues=" + string(names),
 		"TF_CLI_CONFIG_FILE=" + os.DevNull,
 	}
-	printed, err = module.Run(t.Context(), "apply", "-auto-approve", "-input=false", "-no-color")
-	return func(arguments ...string) []byte {
-		text, err := module.Run(t.Context(), append([]string{"output"}, arguments...)...)
-		require.NoError(t, err, text)
-		return []byte(text)
-	}, printed, err
+	if said, err = module.Run(t.Context(), "apply", "-auto-approve", "-input=false", "-no-color"); err != nil {
+		return said, err
+	}
+	return module.Run(t.Context(), "output", "-json")
 }
+
+// output is an output of Terraform's, as it prints all of them.
+type output[T any] struct{ Value T }
 
 func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 	t.Parallel()
@@ -261,7 +251,7 @@ func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 		refused++
 		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()
-			_, printed, err := applied(t, ".", d.Queues...)
+			printed, err := applied(t, ".", d.Queues...)
 			require.Error(t, err, printed)
 			text := strings.Join(strings.Fields(printed), " ") // Terraform breaks long lines
 			for line := range strings.SplitSeq(d.Refused, "\n") {
@@ -318,64 +308,55 @@ func requireSameQueue(t *testing.T, q catalog.Queue, whole, have map[string]any,
 func TestTerraformHasTheCatalogAndTheGrantsOfGo(t *testing.T) {
 	t.Parallel()
 	emulatortest.NeedsTerraform(t)
-	orders := []string{
-		"paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send",
-	}
 	type row struct {
 		folder string
 		queues []string
 	}
 	filetest.Each(t, map[string]row{
-		"the shipped catalog": {folder: "."}, "the same, narrowed": {".", orders}, "a small one": {folder: small},
+		"the shipped catalog": {folder: "."}, "the same, narrowed": {".", withOrders},
+		"a small one": {folder: small},
 		"one of two pools, whose defaults, schedules and parts of a second differ": {crooked, nil},
 	}, func(t *testing.T, test row) {
 		c := mustOnly(t, from(t, test.folder), test.queues...)
-		output, printed, err := applied(t, test.folder, test.queues...)
+		printed, err := applied(t, test.folder, test.queues...)
 		require.NoError(t, err, printed)
-		require.Equal(t, c.Hash(), string(output("-raw", "hash")))
-		require.Equal(t, c.TasksPool, string(output("-raw", "tasks_pool")))
-		var read struct {
-			Queues  map[string]any
-			Sources map[string]map[string]any
-			Topics  map[string]struct{ Publishers []string }
-			Pools   map[string]struct {
+		read := filetest.JSON[struct {
+			Hash      output[string]
+			TasksPool output[string] `json:"tasks_pool"`
+			Queues    output[map[string]map[string]any]
+			Sources   output[map[string]map[string]any]
+			Topics    output[map[string]struct{ Publishers []string }]
+			Pools     output[map[string]struct {
 				URLs    []string `json:"url_variables"`
 				Secrets []string `json:"secret_variables"`
-			}
-		}
-		for name, into := range map[string]any{
-			"queues": &read.Queues, "sources": &read.Sources, "topics": &read.Topics, "pools": &read.Pools,
-		} {
-			require.NoError(t, json.Unmarshal(output("-json", name), into))
-		}
-		var whole struct {
+			}]
+		}](t, printed)
+		require.Equal(t, []string{c.Hash(), c.TasksPool}, []string{read.Hash.Value, read.TasksPool.Value})
+		whole := filetest.JSON[struct {
 			Queues  []map[string]any
 			Sources map[string]any
-		}
-		require.NoError(t, json.Unmarshal(filetest.Must(c.JSON())(t), &whole))
+		}](t, filetest.Must(c.JSON())(t))
 		granted := grants{}
-		require.Len(t, read.Queues, len(c.Queues))
+		require.Len(t, read.Queues.Value, len(c.Queues))
 		for i, q := range c.Queues {
-			have, is := read.Queues[q.ID].(map[string]any)
-			require.True(t, is, q.ID)
-			requireSameQueue(t, q, whole.Queues[i], have, granted)
+			require.Contains(t, read.Queues.Value, q.ID)
+			requireSameQueue(t, q, whole.Queues[i], read.Queues.Value[q.ID], granted)
 		}
-		for topic, of := range read.Topics {
+		for topic, of := range read.Topics.Value {
 			granted.add(topic, of.Publishers)
 		}
 		require.NotEmpty(t, granted)
 		require.Equal(t, map[string][]string(granted), c.Publishers())
-		require.Equal(t, slices.Sorted(maps.Keys(whole.Sources)), slices.Sorted(maps.Keys(read.Sources)))
-		for name, source := range read.Sources {
+		require.Len(t, read.Sources.Value, len(whole.Sources))
+		for name, source := range read.Sources.Value {
 			delete(source, "sends") // whether it has alerts, which Terraform alone says
 			require.Subset(t, whole.Sources[name], source)
 		}
-		require.Equal(t, c.Pools(), slices.Sorted(maps.Keys(read.Pools)))
-		for pool, needs := range read.Pools {
-			var urls, secrets []string
-			for _, target := range c.TargetsOf(pool) {
-				urls, secrets = append(urls, target.URLVariable), append(secrets, target.SecretVariable)
-			}
+		require.Equal(t, c.Pools(), slices.Sorted(maps.Keys(read.Pools.Value)))
+		for pool, needs := range read.Pools.Value {
+			targets := c.TargetsOf(pool)
+			urls := filetest.Map(targets, func(of catalog.Target) string { return of.URLVariable })
+			secrets := filetest.Map(targets, func(of catalog.Target) string { return of.SecretVariable })
 			require.Equal(t, set(urls), set(needs.URLs), pool)
 			require.Equal(t, set(secrets), set(needs.Secrets), pool)
 		}

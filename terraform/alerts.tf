@@ -1,5 +1,4 @@
-# Alerts. What there are and what they compare is data, in modules/alerts; here they are made. Each links its
-# runbook in docs/runbooks; a test finds an alert without a page and a page without an alert.
+# What modules/alerts says there is to make.
 
 locals {
   enabled = { for id, q in local.queues : id => q if q.enabled }
@@ -12,16 +11,15 @@ locals {
 }
 
 module "alerts" {
-  source         = "./modules/alerts"
-  scaling        = local.scaling
-  tasks          = local.tasks
-  sources        = [for name, s in module.catalog.sources : name if s.sends || contains(keys(var.alerts.webhooks_a_day), name)]
-  queues         = local.enabled
-  kept           = { for id, state in local.states : id => local.queues[id] if state == "kept" }
-  on             = var.alerts.on
-  off            = var.alerts.off
-  thresholds     = var.alerts.thresholds
-  webhooks_a_day = var.alerts.webhooks_a_day
+  source  = "./modules/alerts"
+  scaling = local.scaling
+  tasks   = local.tasks
+  asked   = var.alerts
+  sources = [
+    for name, s in module.catalog.sources : name if s.sends || can(var.alerts.webhooks_a_day[name])
+  ]
+  queues = local.enabled
+  kept   = { for id, state in local.states : id => local.queues[id] if state == "kept" }
   names = {
     installation = local.name, database = local.database_id, webhook = local.webhook_name, tasks_worker = local.worker_names[local.tasks_pool]
     slo          = "projects/${local.number}/services/${local.webhook_name}/serviceLevelObjectives/${local.objective}" # before it is made

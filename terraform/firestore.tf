@@ -1,6 +1,7 @@
-# The database, and one for the webhook service. Single-field indexes answer a query that compares fields for equality
-# and pages by id, and one that goes by one time alone. A query that does both needs composite indexes. Tests hold
-# these lists against the queries of the code: an emulator needs no index, so that a missing one would show here alone.
+# The database, and one for the webhook service. Single-field indexes answer a query that compares fields for
+# equality and pages by id, and one that goes by one time alone. A query that does both needs composite
+# indexes, which the database merges where several fields are compared. Tests hold these lists against the
+# queries of the code.
 
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
@@ -12,8 +13,7 @@ locals {
     # The open ones of a queue, which are counted every minute, and the oldest of them.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
-    # fields, the database merges these indexes. Of one event there are so few that its id alone finds them.
+    # The dead letters, newest first. They are few: one part takes them, and of one event its id alone.
     letters           = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state     = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
     letters_of_reason = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
@@ -29,9 +29,8 @@ locals {
     audit_subject = { collection = "audit", fields = ["subject", "at"], order = "DESCENDING" }
     audit_who     = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
 
-    # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
-    # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which
-    # all end with the time. Queue and status have one of their own: most events of most queues are completed.
+    # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the
+    # shard, one of eight, stands before the time in each. Most events of most queues are completed.
     events              = { collection = "webhookEvents", fields = ["shard", "created_at"], order = "DESCENDING" }
     events_queue        = { collection = "webhookEvents", fields = ["queue", "shard", "created_at"], order = "DESCENDING" }
     events_status       = { collection = "webhookEvents", fields = ["status", "shard", "created_at"], order = "DESCENDING" }
@@ -70,7 +69,7 @@ locals {
     usageEntries  = ["occurred_at", "counted_at"]
   }
 
-  # What queries compare where no other field has an index. Of several the database merges the indexes.
+  # What queries compare where no other field has an index.
   indexed = {
     webhookEvents = ["event_id", "tenant", "lease_until", "correlation_id", "ordering_key", "idempotency_key"]
     entries       = ["event_id", "order", "tenant", "account", "book", "postings"] # postings where a journal runs
@@ -80,9 +79,12 @@ locals {
 
   # Collections that have documents only where a queue runs that has one of the app's handlers: elsewhere
   # nobody asks for what an index of theirs would answer.
-  of_app  = { orders = "orders", usage = "usage", usageEntries = "usage", refunds = "refunds", endpoints = "webhooks" }
-  apps    = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
-  written = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
+  of_app = { orders = "orders", usage = "usage", usageEntries = "usage", refunds = "refunds", endpoints = "webhooks" }
+  apps   = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
+  written = flatten([
+    for name, fields in local.unindexed : formatlist("${name}.%s", fields)
+    if contains(local.apps, lookup(local.of_app, name, "any"))
+  ])
   asked = {
     for name, index in local.composite : name => index if contains(local.apps, lookup(local.of_app, index.collection, "any"))
   }
@@ -133,21 +135,6 @@ resource "google_firestore_database" "ingest" {
   }
 }
 
-resource "google_firestore_field" "ttl" {
-  for_each = merge(
-    { for collection in local.ttl_collections : collection => google_firestore_database.this.name },
-    # What the webhook service counts of queues with a rate.
-    { for name in ["rateBlocks"] : name => google_firestore_database.ingest.name if local.counts_rates },
-  )
-  project    = var.project_id
-  database   = each.value
-  collection = each.key
-  field      = "expire_at"
-
-  ttl_config {}
-  index_config {}
-}
-
 resource "google_firestore_field" "indexed" {
   for_each   = toset([for field in flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]) : field if field != "entries.postings" || contains(local.apps, "journal")])
   project    = var.project_id
@@ -163,20 +150,34 @@ resource "google_firestore_field" "indexed" {
   }
 }
 
+# Expiring documents have no index on that time, and a TTL policy in its place. A field keeps its index where
+# all others of its collection lose theirs.
 resource "google_firestore_field" "unindexed" {
-  for_each = merge(concat(
-    [for name in local.written : { for field in local.unindexed[name] : "${name}.${field}" => google_firestore_database.this.name }],
+  for_each = merge(
+    { for name in local.ttl_collections : "${name}.expire_at" => google_firestore_database.this.name },
+    # What the webhook service counts of queues with a rate.
+    {
+      for name in ["rateBlocks"] : "${name}.expire_at" => google_firestore_database.ingest.name
+      if local.counts_rates
+    },
+    { for field in local.written : field => google_firestore_database.this.name },
     # The webhook service asks for the copies by their ids alone.
-    [for name in local.written : { for field in local.unindexed[name] : "copies/${name}.${field}" => google_firestore_database.ingest.name } if name == "orders"],
-  )...)
+    {
+      for field in local.written : "copies/${field}" => google_firestore_database.ingest.name
+      if startswith(field, "orders.")
+    },
+  )
   project    = var.project_id
   database   = each.value
   collection = split(".", basename(each.key))[0]
   field      = split(".", each.key)[1]
 
+  dynamic "ttl_config" {
+    for_each = endswith(each.key, ".expire_at") ? [each.value] : []
+    content {}
+  }
   index_config {}
 
-  # A field keeps its index where all others of its collection lose theirs.
   depends_on = [google_firestore_field.indexed]
 }
 

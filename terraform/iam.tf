@@ -1,13 +1,7 @@
-# The accounts and their grants. Grants on topics and subscriptions stand in modules/queue,
-# those on services in modules/service; modules/catalog names the publishers of each topic.
-# The README's table is made from the comment before each grant: account | on what | why.
-#
-# What comes is made before what goes: where the queues of a pool move to another one, the old worker
-# can do its work until their subscriptions push to the new one. Terraform does so with all that a service
-# waits for, since modules/service says it of services.
+# The accounts and their grants; those on topics and subscriptions stand in modules/queue, those on services
+# in modules/service. The README's table is made from the comment before each grant: account | on what | why.
 
 locals {
-  # The services' accounts, as modules/catalog names them.
   members = { for key, account in google_service_account.service : key => account.member }
 }
 

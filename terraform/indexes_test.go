@@ -6,8 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,15 +57,9 @@ type queries struct {
 // sources are the files of Go that are no tests', by their paths.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	require.NoError(t, fs.WalkDir(os.DirFS(".."), "internal", func(path string, _ fs.DirEntry, err error) error {
-		kit := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(filepath.Dir(path), "test")
-		if err == nil && filepath.Ext(path) == ".go" && !kit {
-			all[path] = read(t, filepath.Join("..", path))
-		}
-		return err
-	}))
-	return all
+	return filetest.Tree(t, "..", func(path string) bool {
+		return strings.HasPrefix(path, "internal/") && filetest.IsSource(path)
+	})
 }
 
 // member is a member of what is written out, or nil.

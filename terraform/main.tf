@@ -1,9 +1,5 @@
-# Billhook on Google Cloud, from the catalog.
-
 locals {
-  pools = module.catalog.pools
-
-  # The pool whose worker Cloud Scheduler calls, for all queues.
+  pools      = module.catalog.pools
   tasks_pool = module.catalog.tasks_pool
 
   # What stands before the names of services, accounts, secrets, metrics and alerts.
@@ -17,11 +13,15 @@ locals {
   )
 
   number = data.google_project.this.number
-
   labels = merge(var.labels, { app = local.name })
 
   # What all services have in common.
-  installed = { project_id = var.project_id, region = var.region, labels = local.labels, encryption_key = var.keys.services }
+  installed = {
+    project_id     = var.project_id
+    region         = var.region
+    labels         = local.labels
+    encryption_key = var.keys.services
+  }
 
   # What a call of the tasks does, each by itself. Firestore's TTL does the cleanup.
   tasks = [
@@ -51,14 +51,13 @@ locals {
 
   deployed = var.images != null
 
-  # What a worker keeps: a buyer waits for a queue which the catalog gives priority, and instances of its own.
+  # A buyer waits for a queue which the catalog gives priority, and instances of its own.
   kept_instances = { for pool, p in local.pools : pool => {
     awaited = anytrue([for id in p.queues : local.queues[id].priority == "high" && local.queues[id].min_instances > 0]) ? 1 : 0
     catalog = p.min_instances
     none    = 0
   }[var.worker.keeps] }
 
-  # The instances of each service.
   scaling = merge(
     { (local.webhook_name) = var.webhook.scaling, (local.ops_name) = { min = 0, max = 1 } },
     { for pool, p in local.pools : local.worker_names[pool] => { min = local.kept_instances[pool], max = p.max_instances } },
@@ -90,31 +89,38 @@ resource "google_artifact_registry_repository" "images" {
 }
 
 module "webhook" {
-  source          = "./modules/service"
-  count           = local.deployed ? 1 : 0
-  installed       = local.installed
-  name            = local.webhook_name
-  revision        = local.revisions["webhook"]
-  service_account = google_service_account.service["webhook"].email
-  ingress         = var.webhook.domain == null ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
-  public          = true
-  scaling         = local.scaling[local.webhook_name]
-  resources       = var.webhook.resources
-  concurrency     = var.webhook.concurrency
-  timeout_seconds = var.webhook.timeout_seconds
-  vpc             = try(var.vpc.webhook, false) ? var.vpc : null
+  source    = "./modules/service"
+  count     = local.deployed ? 1 : 0
+  installed = local.installed
+  revision  = local.revisions["webhook"]
 
-  env = merge(
-    {
-      GOOGLE_CLOUD_PROJECT      = var.project_id
-      INGEST_DATABASE           = google_firestore_database.ingest.name
-      WEBHOOK_TOLERANCE_SECONDS = var.webhook.tolerance_seconds
-    },
-    local.running,
-    { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
-    { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
-  )
-  secrets = { for variable in local.read_by["webhook"] : variable => local.secret_references[variable] }
+  service = {
+    name            = local.webhook_name
+    account         = google_service_account.service["webhook"].email
+    ingress         = "INGRESS_TRAFFIC_${var.webhook.domain == null ? "ALL" : "INTERNAL_LOAD_BALANCER"}"
+    public          = true
+    scaling         = local.scaling[local.webhook_name]
+    resources       = var.webhook.resources
+    concurrency     = var.webhook.concurrency
+    timeout_seconds = var.webhook.timeout_seconds
+    vpc             = try(var.vpc.webhook, false) ? var.vpc : null
+    secrets = {
+      for variable in local.read_by["webhook"] : variable => local.secret_references[variable]
+    }
+    env = merge(
+      {
+        GOOGLE_CLOUD_PROJECT      = var.project_id
+        INGEST_DATABASE           = google_firestore_database.ingest.name
+        WEBHOOK_TOLERANCE_SECONDS = var.webhook.tolerance_seconds
+      },
+      local.running,
+      {
+        for account in values(google_service_account.scheduler) :
+        "PRODUCER_ACCOUNTS" => "scheduler=${account.email}"
+      },
+      { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
+    )
+  }
 
   # Not module.queue: of this service what comes is made before what goes, and so it would be of all that it
   # depends on. A subscription's name is taken while the old one is there. Until a new queue's topic and
@@ -123,43 +129,48 @@ module "webhook" {
 }
 
 module "worker" {
-  source          = "./modules/service"
-  for_each        = local.deployed ? local.pools : {}
-  installed       = local.installed
-  name            = local.worker_names[each.key]
-  revision        = local.revisions["worker-${each.key}"]
-  service_account = google_service_account.service["worker-${each.key}"].email
-  ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
-  audiences       = [local.audience]
-  invokers        = { push = google_service_account.push[each.key].member }
-  scaling         = local.scaling[local.worker_names[each.key]]
-  resources       = var.worker.resources
-  vpc             = var.vpc
-  # Room for a burst that waits for slots of its queue, and for tasks.
-  concurrency = min(1000, 4 * each.value.concurrency + 10)
-  # Above the ack deadline and what is read and written around a handler, 85 s at the most; and above a task's minute.
-  timeout_seconds = each.value.timeout + 90
+  source    = "./modules/service"
+  for_each  = local.deployed ? local.pools : {}
+  installed = local.installed
+  revision  = local.revisions["worker-${each.key}"]
 
-  env = merge(
-    {
-      GOOGLE_CLOUD_PROJECT = var.project_id
-      FIRESTORE_DATABASE   = google_firestore_database.this.name
-      INGEST_DATABASE      = google_firestore_database.ingest.name
-      SERVES               = "pushes"
-      POOL                 = each.key
-      TASKS_POOL           = local.tasks_pool
-      PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
-      PUSH_AUDIENCE        = local.audience
-      PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
-      # Alarms call the worker that runs the tasks.
-      ALARM_QUEUE           = "projects/${var.project_id}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
-      ALARM_URL             = local.worker_urls[local.tasks_pool]
-      ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
-    },
-    local.running,
-    { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
-  )
-  secrets = { for variable in local.read_by["worker-${each.key}"] : variable => local.secret_references[variable] }
+  service = {
+    name      = local.worker_names[each.key]
+    account   = google_service_account.service["worker-${each.key}"].email
+    ingress   = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+    audiences = [local.audience]
+    invokers  = { push = google_service_account.push[each.key].member }
+    scaling   = local.scaling[local.worker_names[each.key]]
+    resources = var.worker.resources
+    vpc       = var.vpc
+    # Room for a burst that waits for slots of its queue, and for tasks.
+    concurrency = min(1000, 4 * each.value.concurrency + 10)
+    # Above the ack deadline and what is read and written around a handler, 85 s at the most; and above a
+    # task's minute.
+    timeout_seconds = each.value.timeout + 90
+    secrets = {
+      for variable in local.read_by["worker-${each.key}"] : variable => local.secret_references[variable]
+    }
+    env = merge(
+      {
+        GOOGLE_CLOUD_PROJECT = var.project_id
+        FIRESTORE_DATABASE   = google_firestore_database.this.name
+        INGEST_DATABASE      = google_firestore_database.ingest.name
+        SERVES               = "pushes"
+        POOL                 = each.key
+        TASKS_POOL           = local.tasks_pool
+        PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
+        PUSH_AUDIENCE        = local.audience
+        PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
+        ALARM_QUEUE          = "projects/${var.project_id}/locations/${var.region}/queues/${local.name}-alarm"
+        # Alarms call the worker that runs the tasks.
+        ALARM_URL             = local.worker_urls[local.tasks_pool]
+        ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
+      },
+      local.running,
+      { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
+    )
+  }
 
   depends_on = [terraform_data.grants_work, google_firestore_index.composite]
 }

@@ -22,8 +22,7 @@ output "doctor" {
       "PUSH_BASE_URL=${local.worker_urls[local.tasks_pool]}",
       "PUSH_SERVICE_ACCOUNT=${google_service_account.push[local.tasks_pool].email}",
       "BILLHOOK_SERVER=${local.ops_url}", "BILLHOOK_WEBHOOK=${local.webhook_url}", "bin/billhook", "admin", "doctor",
-      "--pool-urls", join(",", [for pool, url in local.worker_urls : "${pool}=${url}"]),
-      "--pool-accounts", join(",", [for pool, account in google_service_account.push : "${pool}=${account.email}"]),
+      "--pool-urls", local.pool_urls, "--pool-accounts", local.pool_accounts,
     ],
   ))
 }
@@ -61,12 +60,8 @@ output "queues" {
   value       = local.states
 
   precondition {
-    condition     = length(local.misspelt_queues) == 0
-    error_message = "kept_queues and discard_backlog name ${join(", ", local.misspelt_queues)}, which the catalog has not: take it out."
-  }
-  precondition {
-    condition     = alltrue([for id in var.kept_queues : !try(module.catalog.queues[id].enabled, false)])
-    error_message = "kept_queues names a queue that runs: take it out, or switch it off."
+    condition     = length(local.unfit) == 0
+    error_message = "kept_queues and discard_backlog name queues of the catalog, kept_queues those that are off: take out ${join(", ", local.unfit)}."
   }
   precondition {
     condition     = length(local.taken_away) == 0

@@ -45,7 +45,7 @@ resource "terraform_data" "protected" {
 
   depends_on = [
     google_artifact_registry_repository.images, module.webhook, module.worker, module.ops, module.queue, google_cloud_scheduler_job.message, google_cloud_scheduler_job.tasks,
-    google_firestore_field.ttl, google_firestore_field.unindexed, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this,
+    google_firestore_field.unindexed, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this,
     google_project_iam_member.reads_metrics, google_pubsub_subscription_iam_member.sees_subscriptions,
     google_pubsub_subscription_iam_member.ops_pauses, google_secret_manager_secret.applied, google_service_account_iam_member.ops_names_push,
   ]

@@ -1,10 +1,8 @@
 # The queues of the catalog: those that run, and those that are off and kept.
 
 locals {
-  # By the names that their topics and subscriptions have in the project.
   queues = module.catalog.queues
 
-  # What becomes of each: it runs, it is off and kept, or it is off and there is nothing of it.
   states = {
     for id, q in local.queues : id => q.enabled
     ? contains(var.paused_queues, id) ? "paused" : "runs"
@@ -21,7 +19,6 @@ locals {
     ])
   }
 
-  # With what becomes of it, and who publishes on its topics.
   made = {
     for id, q in local.standing : id => merge(q, {
       state                  = local.states[id]
@@ -31,21 +28,27 @@ locals {
     })
   }
 
-  misspelt_queues = setsubtract(concat(var.kept_queues, var.discard_backlog), keys(local.queues))
+  unfit = concat(
+    tolist(setsubtract(concat(var.kept_queues, var.discard_backlog), keys(local.queues))),
+    [for id in var.kept_queues : id if try(local.queues[id].enabled, false)],
+  )
 }
 
 # A queue that is off has no topic, unless it is kept. Its sender is refused and keeps the message; a
 # topic without a reader would accept the message and lose it.
 module "queue" {
-  source          = "./modules/queue"
-  for_each        = local.made
-  project_id      = var.project_id
-  queue           = each.value
-  agent           = local.pubsub_agent
-  message_storage = merge(var.message_storage, { kms_key = var.keys.messages })
-  labels          = local.labels
-  catalog_hash    = module.catalog.hash
+  source   = "./modules/queue"
+  for_each = local.made
+  queue    = each.value
 
+  installed = {
+    project_id   = var.project_id
+    labels       = local.labels
+    catalog_hash = module.catalog.hash
+    agent        = local.pubsub_agent
+    storage      = var.message_storage
+    kms_key      = var.keys.messages
+  }
   push = {
     base_url = try(local.worker_urls[each.value.pool], "")
     account  = try(google_service_account.push[each.value.pool].email, null)

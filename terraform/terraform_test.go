@@ -4,7 +4,7 @@ package terraform_test
 
 import (
 	"errors"
-	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,18 +29,12 @@ func TestEveryFileIsFormatted(t *testing.T) {
 
 func files(t *testing.T, endings ...string) []string {
 	t.Helper()
-	var found []string
-	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && (entry.Name() == ".terraform" || entry.Name() == "testdata") {
-			return fs.SkipDir
-		}
-		if err == nil && slices.Contains(endings, filepath.Ext(path)) && entry.Name() != ".terraform.lock.hcl" {
-			found = append(found, path)
-		}
-		return err
-	}))
+	found := filetest.Tree(t, ".", func(path string) bool {
+		return slices.Contains(endings, filepath.Ext(path)) && path != ".terraform.lock.hcl" &&
+			!strings.Contains(path, "testdata")
+	})
 	require.NotEmpty(t, found)
-	return found
+	return slices.Sorted(maps.Keys(found))
 }
 
 func read(t *testing.T, file string) string { return filetest.Read(t, file) }
@@ -236,7 +230,7 @@ func TestASubscriptionComesLastAndGoesFirst(t *testing.T) {
 		waits[b.Labels[len(b.Labels)-1]] = b.source("depends_on")
 	}
 	for _, name := range []string{
-		"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "dead_letters",
+		"publishes", "publishes_dead_letters", "dead_letters",
 	} {
 		require.Regexp(t, `\.`+name+`\b`, waits["push"])
 	}

@@ -1,9 +1,7 @@
 # Which image each service has, which revisions have its requests, and what Cloud Run says of it.
 
 locals {
-  # The services by their keys: webhook, ops, and worker-<pool>.
   service_names = merge({ webhook = local.webhook_name, ops = local.ops_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
-  service_keys  = concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])
   canaries      = { for key, s in var.services : key => s.canary if s.canary != null }
 
   # A canary's image makes the latest revision; what served before is not changed.

@@ -36,12 +36,8 @@ variable "images" {
   }
   # Forgotten, they would take the services, the scheduler's jobs and the alerts with them.
   validation {
-    condition     = var.images != null || var.bootstrap
-    error_message = "images is missing: name the images that run, by digest. The first apply alone comes without: it sets bootstrap = true."
-  }
-  validation {
-    condition     = var.images == null || !var.bootstrap
-    error_message = "bootstrap is for the first apply, which has no images: take it out where images are named."
+    condition     = (var.images == null) == var.bootstrap
+    error_message = "Name in images what runs, by digest. The first apply alone comes without, and sets bootstrap = true in their place."
   }
 }
 
@@ -53,9 +49,9 @@ variable "bootstrap" {
 
 variable "services" {
   description = <<-EOT
-    What is said of single services, by their keys in the output services: a canary, another image by digest for some
-    percent of the requests, while the revision that served keeps the rest; redeploy, any new value of which makes a
-    revision of the same configuration; and more environment variables, none of them secret.
+    What is said of single services, by their keys in the output services: a canary, another image by digest
+    for some percent of the requests, while the revision that served keeps the rest; redeploy, any new value
+    of which makes a revision of the same configuration; and more environment variables, none of them secret.
   EOT
   type = map(object({
     canary   = optional(object({ image = string, percent = number }))
@@ -65,8 +61,8 @@ variable "services" {
   default = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.services), local.service_keys)) == 0
-    error_message = "services names ${join(", ", setsubtract(keys(var.services), local.service_keys))}, which is none. There are ${join(", ", local.service_keys)}."
+    condition     = length(setsubtract(keys(var.services), keys(local.service_names))) == 0
+    error_message = "services names ${join(", ", setsubtract(keys(var.services), keys(local.service_names)))}, which is none. There are ${join(", ", keys(local.service_names))}."
   }
   validation {
     condition = alltrue([
@@ -92,16 +88,12 @@ variable "target_urls" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(local.url_variables, [for variable, url in var.target_urls : variable if url != ""])) == 0
-    error_message = "An enabled queue posts to a target that target_urls does not name. Without it its worker does not start: ${join(", ", setsubtract(local.url_variables, keys(var.target_urls)))}."
-  }
-  validation {
     condition     = alltrue([for url in values(var.target_urls) : can(regex("^https://[^/?#]+(/[^?#]*)?$", url))])
     error_message = "target_urls must be https://host, without query or fragment."
   }
   validation {
-    condition     = length(setsubtract(keys(var.target_urls), local.url_variables)) == 0
-    error_message = "target_urls names a variable that no worker reads."
+    condition     = join(" ", sort(keys(var.target_urls))) == join(" ", sort(local.url_variables))
+    error_message = "target_urls names the targets that enabled queues post to, and no others: ${join(", ", local.url_variables)}."
   }
 }
 
@@ -119,8 +111,8 @@ variable "kept_queues" {
 
 variable "discard_backlog" {
   description = <<-EOT
-    Queues, by id, whose topic and subscriptions may be deleted, with every message in them. It takes two applies: the
-    first takes the protection away, the second is that in which the queue is off, or has another subscription.
+    Queues, by id, whose topic and subscriptions may be deleted, with every message in them. It takes two
+    applies: the first takes the protection away; in the second the queue is off, or its subscription another.
   EOT
   type        = list(string)
   default     = []
@@ -128,8 +120,8 @@ variable "discard_backlog" {
 
 variable "message_storage" {
   description = <<-EOT
-    The regions in which Pub/Sub may store messages, without any those that the organization allows; and whether who
-    publishes or reads elsewhere is refused. The policy stays on its topics when regions are taken out here.
+    The regions in which Pub/Sub may store messages, without any those that the organization allows; and
+    whether who publishes or reads elsewhere is refused. A region that is taken out here stays in the policies.
   EOT
   type        = object({ regions = optional(list(string), []), enforce_in_transit = optional(bool, false) })
   default     = {}
@@ -169,9 +161,9 @@ variable "firestore" {
 
 variable "webhook" {
   description = <<-EOT
-    The webhook service: its instances, of which it keeps one, since a payment provider's patience is shorter than a bad
-    cold start; an instance's CPUs, memory, requests at once and time for one; how old or early a signature may be; and
-    domain, that of a load balancer in front, with which the service's own address is closed.
+    The webhook service: its instances, of which it keeps one, since a payment provider's patience is shorter
+    than a bad cold start; an instance's CPUs, memory, requests at once and time for one; how old or early a
+    signature may be; and the domain of a load balancer in front, which closes the service's own address.
   EOT
   type = object({
     scaling           = optional(object({ min = number, max = number }), { min = 1, max = 10 })
@@ -191,9 +183,9 @@ variable "webhook" {
 
 variable "worker" {
   description = <<-EOT
-    The workers: the instances that each keeps, one where the catalog has a queue where a buyer waits (awaited), the
-    catalog's min_instances (catalog) or none; and an instance's CPUs and memory, a quarter of which is for bodies in
-    flight.
+    The workers: the instances that each keeps, one where the catalog has a queue where a buyer waits
+    (awaited), the catalog's min_instances (catalog) or none; and an instance's CPUs and memory, a quarter of
+    which is for bodies in flight.
   EOT
   type = object({
     keeps     = optional(string, "awaited")
@@ -221,8 +213,8 @@ variable "vpc" {
 
 variable "keys" {
   description = <<-EOT
-    Keys of Cloud KMS that encrypt in the place of Google's: images of services, secrets (a key of the location global),
-    the database (its key can never be changed), messages. examples/around grants Google's accounts their use.
+    Keys of Cloud KMS that encrypt in the place of Google's: images of services, secrets (a key of the
+    location global), the database (its key can never be changed), messages. examples/around has the grants.
   EOT
   type        = object({ services = optional(string), secrets = optional(string), database = optional(string), messages = optional(string) })
   default     = {}
@@ -230,9 +222,9 @@ variable "keys" {
 
 variable "alerts" {
   description = <<-EOT
-    Which alerts there are beside those by default (on, or all), and which of them not (off); where they go, and the
-    address of docs/runbooks; thresholds that are no queue's, what a usual day has of each source's webhooks, and who may
-    read secrets, for the alert secret-access. modules/alerts has the names and the numbers.
+    Which alerts there are beside those by default (on, or all), and which of them not (off); where they go,
+    and the address of docs/runbooks; thresholds that are no queue's, what a usual day has of each source's
+    webhooks, and who may read secrets, for the alert secret-access. modules/alerts has names and numbers.
   EOT
   type = object({
     on             = optional(set(string), [])

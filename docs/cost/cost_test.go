@@ -299,17 +299,10 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 			runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines,
 		}
 	}
-	services := append([]*pool{service}, poolsOf(queues)...)
 	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes),
 		float64(record+entry)), "..", "reference", "costs.md")
-	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
-	all, ofCatalog := idlingOf(services)
-	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
-	documented(t, "idling", fmt.Sprintf(
-		"A month without requests costs **$%.2f** for the instances that are kept where every queue of the "+
-			"catalog runs, and $%.2f\n"+
-			"where PayNow's alone do; $%.2f where `worker.keeps` is `catalog`, nothing with `none` and no webhook "+
-			"instance.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
+	services, alone := append([]*pool{service}, poolsOf(queues)...), append([]*pool{service}, poolsOf(payNow)...)
+	documented(t, "pools", poolTable(services, alone), "..", "reference", "costs.md")
 }
 
 func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testing.T) {

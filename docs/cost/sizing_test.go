@@ -72,7 +72,7 @@ func idlingOf(services []*pool) (kept, ofCatalog float64) {
 	return kept, ofCatalog
 }
 
-func poolTable(services []*pool) string {
+func poolTable(services, payNow []*pool) string {
 	var b strings.Builder
 	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a " +
 		"month of all instances, busy |\n")
@@ -87,11 +87,12 @@ func poolTable(services []*pool) string {
 			float64(p.least)*idleMonth, float64(p.most)*busyMonth)
 	}
 	kept, ofCatalog := idlingOf(services)
+	alone, _ := idlingOf(payNow)
 	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the "+
-		"time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f "+
-		"where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n",
-		idleMonth, busyMonth, kept, ofCatalog)
+		"time. All services together\ncost **$%.2f** a month without requests, and $%.2f where PayNow's queues "+
+		"run alone; $%.2f where `worker.keeps` is\n`catalog`, and nothing with `none` and no instance of the "+
+		"webhook service's. The tasks' calls are\ncharged by the request where their pool keeps none.\n",
+		idleMonth, busyMonth, kept, alone, ofCatalog)
 	return b.String()
 }
 

@@ -80,13 +80,12 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	var page strings.Builder
 	page.WriteString("# Reasons, results and states\n\nMade of the code by `go test " +
 		"./docs/reference -update`.\n\n" +
-		"## Reasons\n\nWhy an attempt failed, or why a message waits: the reason of dead letters, records, log " +
+		"## Reasons\nWhy an attempt failed, or why a message waits: the reason of dead letters, records, log " +
 		"lines and metrics. A failure that\n" +
 		"another attempt may help is tried again first, by the queue's `retry_policy`; what to do is about the " +
 		"dead letter that is left.\n" +
-		"[Dead letters](../runbooks/dead-letters.md) has the commands. What a service answers a sender with is " +
-		"in [answers](answers.md).\n" +
-		"Who is at fault can mend it; reasons that ask for the same share a row.\n\n" +
+		"[Dead letters](../runbooks/dead-letters.md) has the commands, [answers](answers.md) what a service " +
+		"answers a sender with.\n\n" +
 		"| reason, and what happened | at fault | what to do |\n| --- | --- | --- |\n")
 	said := strings.NewReplacer("%s", "the called service", "%c", "that status")
 	together := map[deadletters.Cause][]string{} // those that ask for the same
@@ -103,13 +102,13 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 		fmt.Fprintf(&page, "| %s | %s | %s |\n", strings.Join(together[to], "<br>"), to.Fault, to.Do)
 	}
 	for _, section := range shown {
-		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n| of | what it is |\n| --- | --- |\n", section.title, section.intro)
+		fmt.Fprintf(&page, "\n## %s\n%s\n\n| of | what it is |\n| --- | --- |\n", section.title, section.intro)
 		for _, row := range section.rows {
 			fmt.Fprintf(&page, "| %s | %s |\n", row.what, strings.Join(s.constants(t, row.folder, row.of), "<br>"))
 		}
 	}
 	fmt.Fprintf(&page, "| a finding of the doctor | %s |\n", strings.Join(s.findings(), "<br>"))
-	page.WriteString("\n## Errors\n\nThe `code` of the problem documents that the API at `/v1/ops` and the " +
+	page.WriteString("\n## Errors\nThe `code` of the problem documents that the API at `/v1/ops` and the " +
 		"pages answer with; `type` is\n" +
 		"the address of its page.\n\n| status | code, and what it says |\n| --- | --- |\n")
 	refusals := s.refusals()

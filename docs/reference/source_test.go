@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"net/http"
 	"path"
@@ -31,19 +30,12 @@ type source struct {
 
 func readSource(t *testing.T) source {
 	t.Helper()
-	s := source{map[string]string{}, map[string]*ast.File{}, map[string]ast.Expr{}}
-	root := filepath.Join("..", "..")
-	for _, folder := range []string{"cmd", "internal"} {
-		top := filepath.Join(root, folder)
-		require.NoError(t, filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
-			kit := strings.HasSuffix(filepath.Dir(path), "test")
-			if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") && !kit {
-				name := filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))
-				s.texts[name] = filetest.Read(t, path)
-				s.files[name], err = parser.ParseFile(token.NewFileSet(), name, s.texts[name], parser.ParseComments)
-			}
-			return err
-		}))
+	s := source{files: map[string]*ast.File{}, values: map[string]ast.Expr{}}
+	s.texts = filetest.Tree(t, filepath.Join("..", ".."), func(path string) bool {
+		return (strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "internal/")) && filetest.IsSource(path)
+	})
+	for name, text := range s.texts {
+		s.files[name] = filetest.Must(parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments))(t)
 	}
 	s.each(func(folder string, node ast.Node) {
 		if value, ok := node.(*ast.ValueSpec); ok && len(value.Names) == len(value.Values) {
@@ -196,37 +188,32 @@ var ofResults = regexp.MustCompile(
 // constants are those of a type of a package, or its results, each with its comment.
 func (s source) constants(t *testing.T, folder, of string) (found []string) {
 	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		if path.Dir(name) != "internal/"+folder {
-			continue
+	s.each(func(in string, node ast.Node) {
+		group, ok := node.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST || in != "internal/"+folder {
+			return
 		}
-		for _, declared := range s.files[name].Decls {
-			group, ok := declared.(*ast.GenDecl)
-			if !ok || group.Tok != token.CONST {
+		for _, spec := range group.Specs {
+			value, text := spec.(*ast.ValueSpec), ""
+			if len(value.Values) > 0 {
+				text = strings.Trim(s.text(in, value.Values[0]), "…")
+			}
+			wanted := strings.HasSuffix(nameOf("", value.Type), "."+of)
+			if of == "" {
+				wanted = ofResults.MatchString(group.Doc.Text())
+			}
+			if text == "" || !wanted {
 				continue
 			}
-			for _, spec := range group.Specs {
-				value := spec.(*ast.ValueSpec)
-				text := &ast.BasicLit{}
-				if len(value.Values) > 0 {
-					text, _ = value.Values[0].(*ast.BasicLit)
-				}
-				if text == nil || text.Kind != token.STRING || text.Value == `""` ||
-					(of == "" && !ofResults.MatchString(group.Doc.Text())) ||
-					(of != "" && !strings.HasSuffix(nameOf("", value.Type), "."+of)) {
-					continue
-				}
-				said := cmp.Or(value.Comment.Text(), value.Doc.Text())
-				if !group.Lparen.IsValid() {
-					said = ofResults.ReplaceAllString(group.Doc.Text(), "")
-				}
-				said = strings.TrimSuffix(strings.Join(strings.Fields(said), " "), ".")
-				require.NotEmpty(t, said, "%s.%s says nothing of itself", folder, value.Names[0].Name)
-				said = strings.TrimPrefix(said, value.Names[0].Name+": ")
-				found = append(found, fmt.Sprintf("`%s`: %s", strings.Trim(text.Value, `"`), said))
+			said := cmp.Or(value.Comment.Text(), value.Doc.Text())
+			if !group.Lparen.IsValid() {
+				said = ofResults.ReplaceAllString(group.Doc.Text(), "")
 			}
+			said = strings.TrimSuffix(strings.Join(strings.Fields(said), " "), ".")
+			require.NotEmpty(t, said, "%s.%s says nothing of itself", folder, value.Names[0].Name)
+			found = append(found, fmt.Sprintf("`%s`: %s", text, strings.TrimPrefix(said, value.Names[0].Name+": ")))
 		}
-	}
+	})
 	require.NotEmpty(t, found, "%s %s", folder, of)
 	return found
 }

@@ -69,9 +69,14 @@ func (c *Cloud) Revoke(key, role, member string) {
 	})
 }
 
+// Has reports whether a member has a role on a resource.
+func (s State) Has(key, role, member string) bool {
+	return slices.Contains(members(s.Policies[key], role), any(member))
+}
+
 // has reports whether a member has a role on a resource and the grant already works.
 func (c *Cloud) has(key, role, member string) bool {
-	if !slices.Contains(members(c.held.Policies[key], role), any(member)) {
+	if !c.held.Has(key, role, member) {
 		return false
 	}
 	_, err := os.Stat(c.held.Settles)

@@ -6,8 +6,10 @@ package filetest
 import (
 	"encoding/json"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +87,28 @@ func YAML[T any](t require.TestingT, path ...string) (all T) {
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&all), filepath.Join(path...))
 	return all
+}
+
+// Tree returns the texts of the files below a folder whose paths, from there and with slashes, are wanted.
+func Tree(t require.TestingT, folder string, wanted func(path string) bool) map[string]string {
+	helps(t)()
+	texts := map[string]string{}
+	require.NoError(t, fs.WalkDir(os.DirFS(folder), ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err == nil && entry.IsDir() && slices.Contains([]string{".git", "bin", ".terraform"}, entry.Name()):
+			return fs.SkipDir
+		case err == nil && !entry.IsDir() && wanted(path):
+			texts[path] = Read(t, folder, path)
+		}
+		return err
+	}))
+	return texts
+}
+
+// IsSource reports whether a path is that of Go code outside tests and kits for tests.
+func IsSource(path string) bool {
+	return filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") &&
+		!strings.HasSuffix(filepath.Dir(path), "test")
 }
 
 // Replace replaces each old text in the file at the parts of a path. There has to be one.

@@ -1,12 +1,11 @@
 package importtest
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
-	"go/ast"
-	"go/parser"
+	"go/scanner"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -34,17 +33,9 @@ func matches(text, expression string) []string {
 // files reads all files of the repository with one of these extensions, by their paths.
 func files(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin"):
-			return fs.SkipDir
-		case err == nil && !entry.IsDir() && slices.Contains(extensions, filepath.Ext(path)):
-			all[filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))] = filetest.Read(t, path)
-		}
-		return err
-	}))
-	return all
+	return filetest.Tree(t, root, func(path string) bool {
+		return slices.Contains(extensions, filepath.Ext(path))
+	})
 }
 
 func documents(t *testing.T) map[string]string {
@@ -81,6 +72,7 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 	contains := func(document, in, what string) { // require.Contains would print the whole source on failure
 		require.True(t, strings.Contains(in, what), "%s: there is no %s", document, what)
 	}
+	outputs, found := read(t, "terraform/outputs.tf"), map[string]bool{}
 	texts, seen, operators := documents(t), 0, regexp.MustCompile("runbooks|deployment|installation")
 	texts["CHANGELOG.md"] = read(t, "CHANGELOG.md")
 	for document, text := range texts {
@@ -95,6 +87,8 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 		if document == "CHANGELOG.md" { // it names what was removed
 			continue
 		}
+		most := map[string]int{"README.md": 160}[document]
+		require.LessOrEqual(t, strings.Count(text, "\n"), cmp.Or(most, 350), "%s is too long to read", document)
 		headings := matches(text, `(?m)^(## .*)$`)
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings),
 			"a section stands twice in %s", document)
@@ -105,17 +99,17 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 				seen++
 			}
 		}
-		for _, test := range matches(text, `\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`) {
-			contains(document, tests.String(), "\nfunc "+test+"(")
-		}
-		for _, metric := range matches(text, `\b(billhook_[a-z_]+)`) {
-			contains(document, code, `("`+metric+`",`)
-		}
-		for _, line := range matches(text, `"message":"([^"]+)"`) {
-			contains(document, code, `"`+line+`"`)
-		}
-		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
-			contains(document, code, `"`+task+`"`)
+		for name, in := range map[string][3]string{
+			`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`:                       {tests.String(), "\nfunc ", "("},
+			`\b(billhook_[a-z_]+)`:                                      {code, `("`, `",`},
+			`"message":"([^"]+)"`:                                       {code, `"`, `"`},
+			`(?:POST |")/tasks/([a-z-]+)`:                               {code, `"`, `"`},
+			"(?:=terraform output(?: -raw| -json)? |output `)([a-z_]+)": {outputs, `output "`, `"`},
+		} {
+			for _, named := range matches(text, name) {
+				contains(document, in[0], in[1]+named+in[2])
+				found[name] = true
+			}
 		}
 		if operators.MatchString(document) {
 			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {
@@ -127,17 +121,7 @@ func TestNamesInTheDocumentsExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 50)
-}
-
-func TestNoPageIsTooLongToRead(t *testing.T) {
-	t.Parallel()
-	for document, text := range documents(t) {
-		most := 350
-		if document == "README.md" {
-			most = 160
-		}
-		require.LessOrEqual(t, strings.Count(text, "\n"), most, document)
-	}
+	require.Len(t, found, 5, "each expression finds names")
 }
 
 func TestTheQueueInTheREADMEIsValid(t *testing.T) {
@@ -203,62 +187,45 @@ func TestNoTextHasAWordOfOurOwn(t *testing.T) {
 			check(path, text, dialect)
 		}
 	}
-	seen, known := 0, map[string]bool{}
+	known := map[string]bool{}
 	for path, text := range files(t, ".go") {
-		file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, text,
-			parser.ParseComments|parser.SkipObjectResolution))(t)
-		seen++
 		if strings.HasSuffix(path, "importtest/repository_test.go") {
 			continue
 		}
-		for _, comment := range file.Comments {
-			check(path, comment.Text(), dialect)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			text := ""
-			switch n := n.(type) {
-			case *ast.Ident:
-				text = n.Name
-			case *ast.BasicLit:
-				if strings.Contains(n.Value, " ") { // else it is an id, or an address
-					text = n.Value
-				}
+		var source scanner.Scanner
+		var comments strings.Builder // together, since a line may end within an expression
+		source.Init(token.NewFileSet().AddFile(path, -1, len(text)), []byte(text), nil, scanner.ScanComments)
+		for _, kind, text := source.Scan(); kind != token.EOF; _, kind, text = source.Scan() {
+			if kind == token.COMMENT {
+				comments.WriteString(text)
 			}
-			if text != "" && !known[text] {
+			// A string of one word is an id, or an address.
+			said := kind == token.IDENT || kind == token.STRING && strings.Contains(text, " ")
+			if said && !known[text] {
 				known[text] = true
 				check(path, text, dialect)
 			}
-			return true
-		})
+		}
+		check(path, comments.String(), dialect)
 	}
-	require.Greater(t, seen, 300)
+	require.Greater(t, len(known), 10_000)
 }
 
 func steps(t *testing.T) []string {
 	t.Helper()
-	var all []string
-	for line := range strings.Lines(read(t, "Dockerfile")) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			all = append(all, line)
-		}
-	}
-	return all
+	return matches(read(t, "Dockerfile"), `(?m)^\s*([^#\s].*?)\s*$`)
 }
 
 func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
-	others := func(step string) bool { return !strings.HasPrefix(step, beginning) }
-	found := slices.DeleteFunc(slices.Clone(all), others)
+	found := matches(strings.Join(all, "\n"), `(?m)^`+regexp.QuoteMeta(beginning)+`(.*)$`)
 	require.Len(t, found, 1, beginning)
-	return strings.TrimPrefix(found[0], beginning)
+	return found[0]
 }
 
 func copied(all []string) (paths []string) {
-	for _, step := range all {
-		if files, ok := strings.CutPrefix(step, "COPY "); ok && !strings.HasPrefix(files, "--from=") {
-			words := strings.Fields(files)
-			paths = append(paths, words[:len(words)-1]...)
-		}
+	for _, files := range matches(strings.Join(all, "\n"), `(?m)^COPY ([^-].*) \S+$`) {
+		paths = append(paths, strings.Fields(files)...)
 	}
 	return paths
 }

@@ -6,6 +6,7 @@ package alerting_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -69,14 +70,6 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 			was = is
 		}
 	}
-	anyGroup := func(groups map[string][]bool, minute int) bool {
-		for _, g := range groups {
-			if g[minute] {
-				return true
-			}
-		}
-		return false
-	}
 	switch p.Combiner {
 	case "OR":
 		for _, groups := range met {
@@ -86,7 +79,10 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 		}
 	case "AND":
 		opens("", func(minute int) bool {
-			return !slices.ContainsFunc(met, func(groups map[string][]bool) bool { return !anyGroup(groups, minute) })
+			return !slices.ContainsFunc(met, func(groups map[string][]bool) bool {
+				met := func(group []bool) bool { return group[minute] }
+				return !slices.ContainsFunc(slices.Collect(maps.Values(groups)), met)
+			})
 		})
 	case "AND_WITH_MATCHING_RESOURCE":
 		for group := range met[0] {
@@ -99,7 +95,6 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 	default:
 		require.Fail(t, "no such combiner", p.Combiner)
 	}
-	slices.SortFunc(pages, func(a, b page) int { return a.minute - b.minute })
 	return pages
 }
 
@@ -112,18 +107,23 @@ func (c condition) met(t *testing.T, w *world) map[string][]bool {
 	for group, values := range c.values(t, w) {
 		minutes, streak, seen, gone := make([]bool, w.minutes), 0, false, 0
 		for minute, value := range values {
+			violates := value < c.Threshold
+			if c.Comparison == "COMPARISON_GT" {
+				violates = value > c.Threshold
+			}
+			gone++
 			switch {
 			case !math.IsNaN(value):
 				seen, gone = true, 0
-				streak = next(streak, c.violates(value))
-			case c.Missing == nil || *c.Missing == "EVALUATION_MISSING_DATA_NO_OP":
+			case c.Missing != nil && *c.Missing != "EVALUATION_MISSING_DATA_NO_OP":
+				// What has never been there is not missed.
+				violates = seen && *c.Missing == "EVALUATION_MISSING_DATA_ACTIVE"
+			case gone <= 7*1440:
 				// An incident stays as it is, and ends by itself after a week without data.
-				if gone++; gone > 7*1440 {
-					streak = 0
-				}
-			case *c.Missing == "EVALUATION_MISSING_DATA_ACTIVE":
-				streak = next(streak, seen) // what has never been there is not missed
-			default:
+				minutes[minute] = streak > duration
+				continue
+			}
+			if streak++; !violates {
 				streak = 0
 			}
 			minutes[minute] = streak > duration
@@ -131,20 +131,6 @@ func (c condition) met(t *testing.T, w *world) map[string][]bool {
 		found[group] = minutes
 	}
 	return found
-}
-
-func next(streak int, violates bool) int {
-	if violates {
-		return streak + 1
-	}
-	return 0
-}
-
-func (c condition) violates(value float64) bool {
-	if c.Comparison == "COMPARISON_LT" {
-		return value < c.Threshold
-	}
-	return value > c.Threshold
 }
 
 var burnRate = regexp.MustCompile(

@@ -83,7 +83,7 @@ var outages = []struct {
 	{
 		"the database does not answer", busy,
 		"push-failures tasks-stopped", 25, "oldest-unacked", func(w *world) {
-			for _, q := range w.enabled() {
+			for _, q := range w.catalog.Enabled() {
 				w.pushes(q, "ack").drop(broken, broken+hour)
 				w.pushes(q, "remote_server_5xx").adds(broken, broken+hour, 10)
 			}
@@ -94,15 +94,16 @@ var outages = []struct {
 	{
 		"a message is a dead letter, and nobody looks for a day", quiet,
 		"dead-letters oldest-dead-letter-warning oldest-dead-letter", 4*hour + 10, "", func(w *world) {
-			w.logged("distribution", "open-dead-letters", "queue", w.paid().ID).set(broken, w.minutes, 1)
-			w.logged("distribution", "oldest-dead-letter-seconds", "queue", w.paid().ID).grows(broken, w.minutes, 60)
+			open, oldest := w.letters(w.paid().ID)
+			open.set(broken, w.minutes, 1)
+			oldest.grows(broken, w.minutes, 60)
 		},
 	},
 	{"more dead letters than is normal", quiet, "dead-letters-warning", 10, "", func(w *world) {
-		for _, q := range w.enabled() {
+		for _, q := range w.catalog.Enabled() {
 			if !q.DeadLetter.Drop && q.DeadLetter.WarnAbove < q.DeadLetter.AlertAbove {
-				w.logged("distribution", "open-dead-letters", "queue", q.ID).set(broken, broken+20,
-					float64(q.DeadLetter.AlertAbove))
+				open, _ := w.letters(q.ID)
+				open.set(broken, broken+20, float64(q.DeadLetter.AlertAbove))
 			}
 		}
 	}},
@@ -112,7 +113,7 @@ var outages = []struct {
 	{
 		"a sale is more than the workers manage", busy,
 		"backlog-warning backlog backlog-full max-instances", 2*hour + 10, "", func(w *world) {
-			for _, q := range w.enabled() {
+			for _, q := range w.catalog.Enabled() {
 				w.depth(q.PushSubscription()).grows(broken, broken+2*hour, 1000)
 			}
 			w.instances(webhookService).set(broken, broken+2*hour, 10)
@@ -140,43 +141,10 @@ var outages = []struct {
 	}},
 }
 
-// A queue that is off and kept stands in no series of a queue that runs.
-func TestTheBacklogOfAKeptQueueIsReportedBeforeItIsLost(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 30*day, 1)
-	w.runs(quiet)
-	off := w.paid()
-	left := read(t, asked{"kept": []string{off.ID}, "on": []string{"kept-backlog"}})
-	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
-	opened := pages(t, w, left)
-	require.Len(t, opened, 1)
-	require.Equal(t, "kept-backlog", opened[0].policy)
-	require.Less(t, opened[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
-}
-
-// A busy shop that says so is notified sooner, and only then.
-func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
-	t.Parallel()
-	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
-		rhythm := read(t, asked{"webhooks_a_day": map[string]int{"paynow": n}})
-		w := newWorld(t, 4*day, 3)
-		w.runs(busy)
-		w.webhooks("paynow", "202").drop(broken, w.minutes)
-		opened := pages(t, w, rhythm)
-		require.Len(t, opened, 1)
-		require.Equal(t, "webhooks-stopped/paynow", opened[0].policy)
-		require.InDelta(t, broken+within, opened[0].minute, 15)
-	}
-}
-
 func (w *world) webhookFails(from, to int, share float64) {
 	for minute := from; minute < to; minute++ {
-		taken := w.answered("2xx").points[minute]
-		if taken != taken { // no webhook in this minute
-			continue
-		}
 		failed := 0.0
-		for range int(taken) {
+		for range int(w.answered("2xx").at(minute)) {
 			if w.rand.Float64() < share {
 				failed++
 			}
@@ -192,10 +160,8 @@ func (w *world) webhookFails(from, to int, share float64) {
 func (w *world) refuses(sender, source, status string) {
 	until := broken + 13*hour
 	for minute := broken; minute < until; minute++ {
-		if taken := w.webhooks(sender, "202").points[minute]; taken == taken { // one came in this minute
-			for _, after := range []int{0, 1, 5, 30} {
-				w.webhooks(source, status).add(minute+after, taken)
-			}
+		for _, after := range []int{0, 1, 5, 30} {
+			w.webhooks(source, status).add(minute+after, w.webhooks(sender, "202").at(minute))
 		}
 	}
 	w.webhooks(sender, "202").drop(broken, until)
@@ -236,8 +202,7 @@ func TestEachPolicyReportsItsOutageInTimeAndOnce(t *testing.T) {
 		reported = append(reported, want...)
 		t.Run(outage.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 4*day, 3)
-			w.runs(outage.visitors)
+			w := newWorld(t, 4*day, 3, outage.visitors)
 			outage.breaks(w)
 			first, groups, opened := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
 			for _, p := range opened {

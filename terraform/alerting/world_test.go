@@ -27,46 +27,35 @@ const (
 	day  = 24 * hour
 
 	webhookService = "billhook-webhook"
-	reportedAll    = "pubsub_subscription"
 )
 
 // world is what Cloud Monitoring knows of an installation: a point a minute of each series.
 type world struct {
-	catalog   *catalog.Catalog
-	rand      *rand.Rand
-	minutes   int
-	series    []*series
-	byName    map[string]*series
-	objective float64
+	catalog *catalog.Catalog
+	rand    *rand.Rand
+	minutes int
+	series  []*series
+	byName  map[string]*series
 }
 
-func newWorld(t *testing.T, minutes int, seed uint64) *world {
+func newWorld(t *testing.T, minutes int, seed uint64, visitors shop) *world {
 	t.Helper()
 	// which has the policies that it is for; it takes longer to make than to leave out
 	emulatortest.NeedsTerraform(t)
-	c := catalogtest.Shipped()
-	return &world{
-		catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{},
-		objective: 0.999,
+	w := &world{
+		catalog: catalogtest.Shipped(), rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes,
+		byName: map[string]*series{},
 	}
-}
-
-func (w *world) enabled() (queues []catalog.Queue) {
-	for _, q := range w.catalog.Queues {
-		if q.Enabled {
-			queues = append(queues, q)
-		}
-	}
-	return queues
+	w.runs(visitors)
+	return w
 }
 
 // one is the series of a metric with these labels, in pairs; it is there once it has a point.
 func (w *world) one(of, resource, metric string, labels ...string) *series {
-	key := resource + " " + metric
+	key := strings.Join(append(labels, resource, metric), " ")
 	all := map[string]string{"resource.type": resource, "metric.type": metric}
-	for i := 0; i < len(labels); i += 2 {
-		key += " " + labels[i+1]
-		all[labels[i]] = labels[i+1]
+	for pair := range slices.Chunk(labels, 2) {
+		all[pair[0]] = pair[1]
 	}
 	if w.byName[key] == nil {
 		s := &series{labels: all, of: of, points: slices.Repeat([]float64{absent}, w.minutes)}
@@ -76,31 +65,31 @@ func (w *world) one(of, resource, metric string, labels ...string) *series {
 	return w.byName[key]
 }
 
-func (s *series) add(minute int, n float64) {
-	if minute < 0 || minute >= len(s.points) || n == 0 {
-		return
+// at is the point of a minute, or 0.
+func (s *series) at(minute int) float64 {
+	if minute < 0 || math.IsNaN(s.points[minute]) {
+		return 0
 	}
-	if math.IsNaN(s.points[minute]) {
-		s.points[minute] = 0
+	return s.points[minute]
+}
+
+func (s *series) add(minute int, n float64) { s.adds(minute, minute+1, n) }
+
+func (s *series) adds(from, to int, n float64) {
+	for minute := from; n != 0 && minute < min(to, len(s.points)); minute++ {
+		s.points[minute] = s.at(minute) + n
 	}
-	s.points[minute] += n
 }
 
 func (s *series) set(from, to int, value float64) {
-	for minute := max(0, from); minute < min(to, len(s.points)); minute++ {
+	for minute := from; minute < min(to, len(s.points)); minute++ {
 		s.points[minute] = value
 	}
 }
 
-func (s *series) adds(from, to int, n float64) {
-	for minute := from; minute < to; minute++ {
-		s.add(minute, n)
-	}
-}
-
 func (s *series) grows(from, to int, by float64) {
-	for minute := from; minute < to; minute++ {
-		s.set(minute, minute+1, by*float64(minute-from))
+	for minute := from; minute < min(to, len(s.points)); minute++ {
+		s.points[minute] = by * float64(minute-from)
 	}
 }
 
@@ -112,29 +101,35 @@ func (w *world) answered(class string) *series {
 }
 
 func (w *world) webhooks(source, status string) *series {
-	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks",
-		"metric.labels.source", source, "metric.labels.status", status)
+	return w.logged("counter", "webhooks", "source", source, "status", status)
 }
 
 // answeredIn is how long the accepted webhooks of a minute took, in milliseconds.
 func (w *world) answeredIn() *series {
-	return w.one("distribution", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhook-ms",
-		"metric.labels.source", "paynow", "metric.labels.status", "202")
+	return w.logged("distribution", "webhook-ms", "source", "paynow", "status", "202")
 }
 
 func (w *world) pushes(q catalog.Queue, class string) *series {
-	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count",
-		"resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
+	return w.pushed("counter", "push_request_count", q.PushSubscription(), "metric.labels.response_class", class)
 }
 
 func (w *world) oldest(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/oldest_unacked_message_age",
-		"resource.labels.subscription_id", subscription)
+	return w.pushed("gauge", "oldest_unacked_message_age", subscription)
 }
 
 func (w *world) depth(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/num_undelivered_messages",
-		"resource.labels.subscription_id", subscription)
+	return w.pushed("gauge", "num_undelivered_messages", subscription)
+}
+
+func (w *world) pushed(of, metric, subscription string, labels ...string) *series {
+	return w.one(of, "pubsub_subscription", "pubsub.googleapis.com/subscription/"+metric,
+		append(labels, "resource.labels.subscription_id", subscription)...)
+}
+
+// letters are how many dead letters of a queue are open, and how old the oldest is.
+func (w *world) letters(queue string) (open, oldest *series) {
+	return w.logged("distribution", "open-dead-letters", "queue", queue),
+		w.logged("distribution", "oldest-dead-letter-seconds", "queue", queue)
 }
 
 func (w *world) instances(service string) *series {
@@ -142,9 +137,12 @@ func (w *world) instances(service string) *series {
 		"resource.labels.service_name", service, "metric.labels.state", "active")
 }
 
-func (w *world) logged(of, metric, label, value string) *series {
-	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric,
-		"metric.labels."+label, value)
+// logged is a metric made of log lines, whose labels are in pairs.
+func (w *world) logged(of, metric string, labels ...string) *series {
+	for i := 0; i < len(labels); i += 2 {
+		labels[i] = "metric.labels." + labels[i]
+	}
+	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric, labels...)
 }
 
 func (w *world) ttlDelay() *series {
@@ -156,23 +154,12 @@ func (w *world) ttlDelay() *series {
 // burn is how many times too fast the webhook service's failures are used up, over a window.
 func (w *world) burn(window int) []float64 {
 	rate := slices.Repeat([]float64{absent}, w.minutes)
-	failed, all := 0.0, 0.0
-	taken, refused := w.answered("2xx"), w.answered("5xx")
-	count := func(minute int, sign float64) {
-		if n := taken.points[minute]; !math.IsNaN(n) {
-			all += sign * n
-		}
-		if n := refused.points[minute]; !math.IsNaN(n) {
-			all, failed = all+sign*n, failed+sign*n
-		}
-	}
+	taken, refused, failed, all := w.answered("2xx"), w.answered("5xx"), 0.0, 0.0
 	for minute := range rate {
-		count(minute, 1)
-		if minute >= window {
-			count(minute-window, -1)
-		}
+		failed += refused.at(minute) - refused.at(minute-window)
+		all += refused.at(minute) - refused.at(minute-window) + taken.at(minute) - taken.at(minute-window)
 		if all > 0 {
-			rate[minute] = failed / all / (1 - w.objective)
+			rate[minute] = failed / all / (1 - 0.999) // the objective
 		}
 	}
 	return rate
@@ -181,34 +168,27 @@ func (w *world) burn(window int) []float64 {
 // shop is how many webhooks come in a minute.
 type shop func(minute int) float64
 
-// quiet is a shop with about a dozen customers a day, none of them at night.
-func quiet(minute int) float64 {
-	if h := minute / hour % 24; h < 8 || h > 22 {
-		return 0
+// visited has so many customers a minute from one hour to another, and fewer at night.
+func visited(from, to int, day, night float64) shop {
+	return func(minute int) float64 {
+		if h := minute / hour % 24; h < from || h >= to {
+			return night
+		}
+		return day
 	}
-	return 12.0 / (15 * hour)
 }
 
-// fair is a shop with forty customers an hour, and a quarter of them at night.
-func fair(minute int) float64 {
-	if h := minute / hour % 24; h < 7 {
-		return 10.0 / hour
-	}
-	return 40.0 / hour
-}
-
-// busy is a shop with twenty customers a minute, and a fifth of them at night.
-func busy(minute int) float64 {
-	if h := minute / hour % 24; h < 7 {
-		return 4
-	}
-	return 20
-}
+// A quiet shop has about a dozen customers a day, a fair one forty an hour, and a busy one twenty a minute.
+var (
+	quiet = visited(8, 23, 12.0/(15*hour), 0)
+	fair  = visited(7, 24, 40.0/hour, 10.0/hour)
+	busy  = visited(7, 24, 20, 4)
+)
 
 // runs makes the series of an installation that is well: webhooks and their pushes, the tasks, the
 // instances.
 func (w *world) runs(visitors shop) {
-	queues := w.enabled()
+	queues := w.catalog.Enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
 	done := filetest.Map(tasks.Scheduled, func(task string) *series {
 		return w.logged("counter", "tasks-done", "task", task)
@@ -239,8 +219,9 @@ func (w *world) runs(visitors shop) {
 	}
 	for _, q := range w.catalog.Queues { // the task counts those of all queues
 		if !q.DeadLetter.Drop {
-			w.logged("distribution", "open-dead-letters", "queue", q.ID).set(0, w.minutes, 0)
-			w.logged("distribution", "oldest-dead-letter-seconds", "queue", q.ID).set(0, w.minutes, 0)
+			open, oldest := w.letters(q.ID)
+			open.set(0, w.minutes, 0)
+			oldest.set(0, w.minutes, 0)
 		}
 	}
 	for _, task := range []string{"relay-outbox", "release-delayed", "seal-journal"} {
@@ -254,7 +235,7 @@ func (w *world) runs(visitors shop) {
 
 func (w *world) pools() map[string]int {
 	pools := map[string]int{}
-	for _, q := range w.enabled() {
+	for _, q := range w.catalog.Enabled() {
 		pools[q.Pool] = max(pools[q.Pool], q.MaxInstances)
 	}
 	return pools
@@ -283,20 +264,6 @@ const (
 	evaluations = 30 * 24 * 3600 / 30
 )
 
-func paynowAlone(t *testing.T) (queues []string) {
-	t.Helper()
-	q, found := catalogtest.Shipped().HandledBy("points.credit")
-	require.True(t, found)
-	queues = append(queues, q.ID)
-	for eventType, h := range q.Handlers {
-		if strings.HasPrefix(eventType, "subscription.") {
-			queues = append(queues, h.Emits...)
-		}
-	}
-	slices.Sort(queues)
-	return slices.Compact(queues)
-}
-
 // returned is how many series a condition compares: one for each group.
 func (c condition) returned() int {
 	count := 1
@@ -313,15 +280,19 @@ func (c condition) returned() int {
 func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- alerts: go test ./terraform/alerting -update -->\n", "<!-- end of alerts -->\n"
+	c := catalogtest.Shipped()
+	first, _ := c.HandledBy("points.credit")
+	second, _ := c.EmitsTo("subscriptions.record")
+	payNow := []string{first.ID, second.ID}
 	table := "| queues | policies | conditions | metrics that they name | series that they compare | a month " +
 		"|\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
 	for _, row := range []struct {
 		name     string
 		policies map[string]policy
 	}{
-		{"PayNow's alone", read(t, asked{"queues": paynowAlone(t)})},
-		{"PayNow's alone, all alerts", read(t, asked{"queues": paynowAlone(t), "on": []string{"all"}})},
-		{"all of the catalog", read(t, asked{})},
+		{"PayNow's alone", read(t, payNow)},
+		{"PayNow's alone, all alerts", read(t, payNow, "all")},
+		{"all of the catalog", read(t, []string{})},
 		{"all of the catalog, all alerts", policies(t)},
 	} {
 		conditions, references, series := 0, 0, 0
@@ -342,17 +313,13 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
 }
 
-// asked is what an installation asks for, as the variables of testdata/main.tf.
-type asked = map[string]any
-
-// read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(t *testing.T, of asked) (found map[string]policy) {
+// read applies a copy of the modules, which makes nothing, for some queues or all, and returns the policies.
+func read(t *testing.T, queues []string, on ...string) (found map[string]policy) {
 	t.Helper()
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
 		"modules/catalog/*.tf")
-	of["tasks"] = tasks.Scheduled
-	said, err := json.Marshal(of)
+	said, err := json.Marshal(map[string][]string{"tasks": tasks.Scheduled, "queues": queues, "on": on})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))
 	module.Environment = []string{"TF_CLI_CONFIG_FILE=" + os.DevNull} // what it warns of is not said
@@ -377,7 +344,7 @@ var shipped struct {
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
 	emulatortest.NeedsTerraform(t)
-	shipped.Do(func() { shipped.policies = read(t, asked{"on": []string{"all"}}) })
+	shipped.Do(func() { shipped.policies = read(t, []string{}, "all") })
 	require.NotEmpty(t, shipped.policies, "the first test that read them has failed")
 	return shipped.policies
 }

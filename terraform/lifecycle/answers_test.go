@@ -10,22 +10,13 @@ import (
 // look says what a webhook of PayNow's and a push of its queue would be answered by what the project holds
 // now, where either would be turned away. An installed shop is looked at after each change.
 func (i *installation) look(held cloudtest.State) {
-	events, _ := paynow(i.t, shipped(i.t))
 	const project = "projects/" + cloudtest.Project
 	wrong := func(what string) {
 		if !slices.Contains(i.unanswered, what) {
 			i.unanswered = append(i.unanswered, what)
 		}
 	}
-	granted := func(key, role, to string) bool {
-		for _, binding := range cloudtest.At[[]any](held.Policies[key], "bindings") {
-			if cloudtest.At[string](binding, "role") == role &&
-				slices.Contains(cloudtest.At[[]any](binding, "members"), any("serviceAccount:"+to)) {
-				return true
-			}
-		}
-		return false
-	}
+	granted := func(key, role, to string) bool { return held.Has(key, role, "serviceAccount:"+to) }
 	// serving are the revisions that have requests of a service.
 	serving := func(key string) (revisions []any) {
 		for _, status := range cloudtest.At[[]any](held.Resources[key], "trafficStatuses") {

@@ -3,7 +3,6 @@ package lifecycle_test
 import (
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -31,10 +30,8 @@ var changesFile string
 // changes are one example of each of the root module's variables and of each key of a queue, by its name.
 func changes(t *testing.T) (all map[string]map[string]any) {
 	t.Helper()
-	c := shipped(t)
-	events, updates := paynow(t, c)
 	text := strings.NewReplacer(
-		"<events>", events.ID, "<updates>", updates.ID, "<added>", another(t, c).ID, "<pool>", events.Pool,
+		"<events>", events.ID, "<updates>", updates.ID, "<added>", another.ID, "<pool>", events.Pool,
 		"<worker>", "worker-"+events.Pool,
 		"<webhook-b>", image("webhook", 'b'), "<worker-b>", image("worker", 'b'), "<project>", cloudtest.Project,
 		"<region>", region,
@@ -112,32 +109,23 @@ func (i *installation) thing(kind string) string {
 }
 
 // setKey sets a key of the queue of PayNow's events in the catalog's copy.
-func (i *installation) setKey(queue, key string, value any) error {
+func (i *installation) setKey(key string, value any) {
+	i.t.Helper()
 	path := filepath.Join(i.folder, "..", "catalog", "queues.yaml")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var file map[string]any
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		return err
-	}
-	queues, _ := file["queues"].([]any)
-	for _, q := range queues {
-		if members, _ := q.(map[string]any); members["id"] == queue {
-			members[key] = value
-			text, err := yaml.Marshal(file)
-			return errors.Join(err, os.WriteFile(path, text, 0o600))
+	file, set := filetest.YAML[map[string]any](i.t, path), false
+	for _, q := range file["queues"].([]any) {
+		if members := q.(map[string]any); members["id"] == events.ID {
+			members[key], set = value, true
 		}
 	}
-	return fmt.Errorf("no queue %s", queue)
+	require.True(i.t, set)
+	require.NoError(i.t, os.WriteFile(path, filetest.Must(yaml.Marshal(file))(i.t), 0o600))
 }
 
 // What the page says of each change is what a plan does about it, in a shop that runs.
 func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 	t.Parallel()
 	installed(t)
-	events, updates := paynow(t, shipped(t))
 	var mu sync.Mutex
 	saw := map[string]map[string]string{"variables": {}, "keys": {}}
 	t.Run("changes", func(t *testing.T) {
@@ -150,9 +138,9 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 					i := installed(t)
 					switch {
 					case of == "keys":
-						require.NoError(t, i.setKey(events.ID, name, to))
+						i.setKey(name, to)
 					case name == "queues":
-						i.set["target_urls"] = urls(t, events.ID, updates.ID, another(t, shipped(t)).ID)
+						i.with(withAnother(t))
 					case name == "secret_versions":
 						i.cloud.AddVersion("billhook-delivery-signing-secret")
 					}
@@ -178,14 +166,19 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 	}
 }
 
-func table(t *testing.T, of string) (before, table, after string) {
+// marks are what stands around a table of the page.
+func marks(of string) (begin, end string) {
+	const test = ": go test ./terraform/lifecycle -run ThePage -update -->\n"
+	return "<!-- " + of + test, "<!-- end of " + of + " -->"
+}
+
+func table(t *testing.T, of string) string {
 	t.Helper()
-	before, rest, found := strings.Cut(filetest.Read(t, page),
-		"<!-- "+of+": go test ./terraform/lifecycle -run ThePage -update -->\n")
-	require.True(t, found)
-	table, after, found = strings.Cut(rest, "<!-- end of "+of+" -->")
-	require.True(t, found)
-	return before, table, after
+	begin, end := marks(of)
+	_, rest, begins := strings.Cut(filetest.Read(t, page), begin)
+	text, _, ends := strings.Cut(rest, end)
+	require.True(t, begins && ends)
+	return text
 }
 
 // row is a row of the page: what is changed, what a plan says, and what the page has to say about it.
@@ -194,9 +187,8 @@ var row = regexp.MustCompile("(?m)^\\| (`.+?`) \\| (.*?) \\| ?(.*?) ?\\|$")
 // rows are what a plan says of each change.
 func rows(t *testing.T, of string) map[string]string {
 	t.Helper()
-	_, text, _ := table(t, of)
 	found := map[string]string{}
-	for _, cells := range row.FindAllStringSubmatch(text, -1) {
+	for _, cells := range row.FindAllStringSubmatch(table(t, of), -1) {
 		for name := range strings.SplitSeq(cells[1], ", ") {
 			found[strings.Trim(name, "`")] = cells[2]
 		}
@@ -208,7 +200,7 @@ func rows(t *testing.T, of string) map[string]string {
 // nothing share a row with those that do the same.
 func write(t *testing.T, of string, saw map[string]string) {
 	t.Helper()
-	before, text, after := table(t, of)
+	text := table(t, of)
 	head, _, _ := strings.Cut(text, "| `")
 	said, alike := map[string]bool{}, map[string][]string{}
 	for _, cells := range row.FindAllStringSubmatch(text, -1) {
@@ -225,8 +217,8 @@ func write(t *testing.T, of string, saw map[string]string) {
 	for _, did := range slices.Sorted(maps.Keys(alike)) {
 		head += fmt.Sprintf("| %s | %s |  |\n", strings.Join(alike[did], ", "), did)
 	}
-	mark := "<!-- " + of + ": go test ./terraform/lifecycle -run ThePage -update -->\n"
-	require.NoError(t, os.WriteFile(page, []byte(before+mark+head+"<!-- end of "+of+" -->"+after), 0o600))
+	begin, end := marks(of)
+	filetest.Part(t, head, begin, end, page)
 }
 
 var variableName = regexp.MustCompile(`(?m)^variable "([^"]+)"`)

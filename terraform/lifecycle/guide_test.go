@@ -98,8 +98,7 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 		}
 	}
 	require.Empty(t, written, "both applies are of the page")
-	events, _ := paynow(t, shipped(t))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
+	i.serves(worker(events.Pool), image("worker", 'a'))
 	require.NotNil(t, i.cloud.Get("storage/b/the-bucket"))
 	asked := filetest.Read(t, root, "asked")
 	for _, part := range []string{

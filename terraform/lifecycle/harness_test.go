@@ -20,7 +20,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/emulator/cloudtest"
 	"billhook/emulator/emulatortest"
@@ -53,6 +52,15 @@ type installation struct {
 }
 
 var repository = filepath.Join("..", "..")
+
+// The queues of a shop that takes PayNow's webhooks and nothing else, and one of another pool, which sorts
+// before theirs and needs no other queue.
+var (
+	shipped    = catalogtest.Shipped()
+	events, _  = shipped.HandledBy("points.credit")
+	updates, _ = shipped.EmitsTo("subscriptions.record")
+	another, _ = shipped.HandledBy("usage.track")
+)
 
 // prepared is what all scenarios share: what terraform init leaves, and a project in which a small
 // shop is installed.
@@ -133,8 +141,7 @@ func installed(t *testing.T) *installation {
 	p.installed.Do(func() {
 		i := small(t, shop(t))
 		i.bootstrap()
-		i.with(variables{"images": images('a')}).apply()
-		i.settled()
+		i.with(variables{"images": images('a')}).applied()
 		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set,
 			[]byte(filetest.Read(t, i.folder, "terraform.tfstate"))
 	})
@@ -157,31 +164,6 @@ func (i *installation) bootstrap() {
 	i.with(variables{"bootstrap": nil})
 }
 
-// paynow are the queues of a shop that takes PayNow's webhooks and nothing else.
-func paynow(t *testing.T, c *catalog.Catalog) (events, updates catalog.Queue) {
-	t.Helper()
-	events, found := c.HandledBy("points.credit")
-	require.True(t, found)
-	updates, found = c.EmitsTo("subscriptions.record")
-	require.True(t, found)
-	return events, updates
-}
-
-// another is a queue of another pool, which sorts before PayNow's and needs no other queue.
-func another(t *testing.T, c *catalog.Catalog) catalog.Queue {
-	t.Helper()
-	q, found := c.HandledBy("usage.track")
-	require.True(t, found)
-	events, _ := paynow(t, c)
-	require.Less(t, q.Pool, events.Pool)
-	return q
-}
-
-func shipped(t *testing.T) *catalog.Catalog {
-	t.Helper()
-	return catalogtest.Shipped()
-}
-
 // everything are the variables of an installation of the whole catalog.
 func everything(t *testing.T) variables {
 	t.Helper()
@@ -195,7 +177,6 @@ func everything(t *testing.T) variables {
 func shop(t *testing.T) variables {
 	t.Helper()
 	set := everything(t)
-	events, updates := paynow(t, shipped(t))
 	set["queues"], set["target_urls"] = []string{events.ID, updates.ID}, urls(t, events.ID, updates.ID)
 	return set
 }
@@ -203,9 +184,7 @@ func shop(t *testing.T) variables {
 // urls are the addresses that the workers of some queues need; none: of all.
 func urls(t *testing.T, queues ...string) variables {
 	t.Helper()
-	c, err := shipped(t).Only(queues)
-	require.NoError(t, err)
-	found := variables{}
+	c, found := filetest.Must(shipped.Only(queues))(t), variables{}
 	for _, pool := range c.Pools() {
 		for _, target := range c.TargetsOf(pool) {
 			found[target.URLVariable] = "https://" + target.Name + ".example"
@@ -296,6 +275,21 @@ func (i *installation) plan() (string, bool) {
 	changed := errors.As(err, &code) && code.ExitCode() == 2
 	require.True(i.t, err == nil || changed, "the plan failed: %s", said)
 	return said, changed
+}
+
+// applied applies, without a refusal, and settles.
+func (i *installation) applied() []string {
+	i.t.Helper()
+	happened := i.apply()
+	require.Empty(i.t, failures(happened))
+	i.settled()
+	return happened
+}
+
+// serves requires that all requests of a service go to one image.
+func (i *installation) serves(service, image string) {
+	i.t.Helper()
+	require.Equal(i.t, map[string]int{image: 100}, i.cloud.Serving(region, service))
 }
 
 func (i *installation) settled() {

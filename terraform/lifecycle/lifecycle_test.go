@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,9 +22,8 @@ func worker(pool string) string { return "billhook-worker-" + pool }
 func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, updates := paynow(t, shipped(t))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, "billhook-ops"))
+	i.serves(worker(events.Pool), image("worker", 'a'))
+	i.serves("billhook-ops", image("worker", 'a'))
 	require.Equal(t, events.Pool, updates.Pool)
 	const services = "run/projects/" + cloudtest.Project + "/locations/" + region + "/services/"
 	require.Len(t, i.cloud.Keys(services), 6, "three services with a revision each")
@@ -37,8 +37,7 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 		require.Equal(t, want, []int{came, forged, i.cloud.Visit(region, ops, "user:eve@example.com")})
 	}
 	visited(http.StatusForbidden, http.StatusNotFound, http.StatusForbidden)
-	i.with(variables{"ops": variables{"people": []string{operators}, "pauses": true}}).apply()
-	i.settled()
+	i.with(variables{"ops": variables{"people": []string{operators}, "pauses": true}}).applied()
 	visited(http.StatusOK, http.StatusNotFound, http.StatusForbidden)
 	opened := i.cloud.Get(services + worker(events.Pool))
 	opened["ingress"] = "INGRESS_TRAFFIC_ALL" // by hand, and back by an apply
@@ -53,10 +52,18 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 		},
 	})
 	require.Contains(t, i.refused(), "does not exist")
+	i.with(variables{"ops": nil})
+
+	// What can never be changed of the database is refused before its indexes go.
+	held := i.cloud.Keys("firestore/")
+	i.with(variables{"firestore": variables{"location": "nam5"}})
+	require.Contains(t, i.refused(), "already exists")
+	require.Equal(t, held, i.cloud.Keys("firestore/"))
+	i.with(variables{"firestore": variables{"location": "eur3"}}).applied()
 
 	i.refusesToGo()
 	i.cloud.Watch(nil)
-	i.with(variables{"deletion_protection": false, "ops": nil}).apply()
+	i.with(variables{"deletion_protection": false}).apply()
 	said, err := i.destroy()
 	require.NoError(t, err, said)
 	for _, prefix := range []string{
@@ -73,10 +80,8 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, _ := paynow(t, shipped(t))
 	happened := i.edit("queues.yaml", "\n    pool: "+events.Pool+"\n", "\n    pool: money\n").
-		edit("queues.yaml", "\ntasks_pool: "+events.Pool, "\ntasks_pool: money").apply()
-	require.Empty(t, failures(happened))
+		edit("queues.yaml", "\ntasks_pool: "+events.Pool, "\ntasks_pool: money").applied()
 	const project = "projects/" + cloudtest.Project
 	order(t, happened,
 		"create iam/"+project+"/serviceAccounts/billhook-worker-money@",
@@ -89,31 +94,33 @@ func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
 		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/"+project+"/subscriptions/")),
 			worker(events.Pool))
 	}
-	i.settled()
 }
 
-func TestTrafficThatSomebodyPinnedByHandComesBack(t *testing.T) {
+func TestAPlanShowsWhatSomebodyDidByHandAndAnApplyUndoesIt(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, _ := paynow(t, shipped(t))
+	job := "projects/" + cloudtest.Project + "/locations/" + region + "/jobs/billhook-tasks"
+	i.call(http.MethodPost, "cloudscheduler", "v1/"+job+":pause", nil)
+	require.Equal(t, "PAUSED", i.cloud.Get("cloudscheduler/" + job)["state"])
+	_, changed := i.plan()
+	require.True(t, changed, "a paused job")
+	i.applied()
+	require.Equal(t, "ENABLED", i.cloud.Get("cloudscheduler/" + job)["state"])
+
 	name := worker(events.Pool)
 	old := i.revision(name)
 	i.with(variables{"images": images('b')}).apply()
 	i.pin(name, old)
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, name),
-		"gcloud run services update-traffic --to-revisions")
-	_, changed := i.plan()
-	require.True(t, changed, "the plan shows what was done by hand")
-
-	i.with(variables{"images": images('c')}).apply()
-	require.Equal(t, map[string]int{image("worker", 'c'): 100}, i.cloud.Serving(region, name))
-	i.settled()
+	i.serves(name, image("worker", 'a'))
+	_, changed = i.plan()
+	require.True(t, changed, "traffic that is pinned to a revision")
+	i.with(variables{"images": images('c')}).applied()
+	i.serves(name, image("worker", 'c'))
 }
 
 func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, _ := paynow(t, shipped(t))
 	name := worker(events.Pool)
 	canary := func(percent int) variables {
 		beside := variables{"canary": variables{"image": image("worker", 'b'), "percent": percent}}
@@ -138,77 +145,59 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 	}
 }
 
-func TestAJobThatSomebodyHasPausedIsResumed(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	job := "projects/" + cloudtest.Project + "/locations/" + region + "/jobs/billhook-tasks"
-	i.call(http.MethodPost, "cloudscheduler", "v1/"+job+":pause", nil)
-	require.Equal(t, "PAUSED", i.cloud.Get("cloudscheduler/" + job)["state"])
-	_, changed := i.plan()
-	require.True(t, changed, "the plan shows what was done by hand")
-	i.apply()
-	require.Equal(t, "ENABLED", i.cloud.Get("cloudscheduler/" + job)["state"])
-	i.settled()
-}
-
 func TestAFailedUpdateIsReportedByEveryPlanUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults[image("webhook", 'b')] = "no memory" })
 	require.Contains(t, i.with(variables{"images": images('b')}).refused(), "no memory")
-	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook),
-		"the old revision serves")
+	i.serves(webhook, image("webhook", 'a'))
 	for range 2 {
 		said, _ := i.plan()
 		require.Contains(t, said, "no memory")
 	}
 	i.cloud.Change(func(held *cloudtest.State) { clear(held.Faults) })
 	i.with(variables{"services": variables{"webhook": variables{"redeploy": "again"}}}).apply()
-	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
+	i.serves(webhook, image("webhook", 'b'))
 	said, changed := i.plan()
 	require.False(t, changed)
 	require.NotContains(t, said, "no memory")
 }
 
+// A pool's account is new, and so are its grants: its worker is made when they work.
 func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	c := shipped(t)
-	events, updates := paynow(t, c)
-	added := another(t, c)
-	queues := []string{events.ID, updates.ID, added.ID}
-	happened := i.with(variables{"queues": queues, "target_urls": urls(t, queues...)}).apply()
-	for _, line := range happened {
-		require.NotContains(t, line, "change cloudscheduler/", "the tasks stay where they were")
-	}
-	i.settled()
-	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
+	require.Less(t, another.Pool, events.Pool)
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "settled") })
+	happened := i.with(withAnother(t)).applied()
+	require.NotContains(t, strings.Join(happened, "\n"), "change cloudscheduler/", "no task is moved")
+	i.serves(worker(another.Pool), image("worker", 'a'))
+	require.NotEmpty(t, i.endpoint(another.PushSubscription()))
 
 	// Without the queue again: what waits there has to be kept or given up, by its name.
-	i.cloud.Publish(added.ID)
-	without := variables{"queues": queues[:2], "target_urls": urls(t, queues[:2]...)}
+	i.cloud.Publish(another.ID)
+	without := shop(t)
 	require.Contains(t, i.with(without).refused(), "name the queue in kept_queues")
-	require.NotEmpty(t, i.endpoint(added.PushSubscription()), "the queue still works")
-	require.NotNil(t, i.service(worker(added.Pool)), "and so does its worker")
+	require.NotEmpty(t, i.endpoint(another.PushSubscription()), "the queue still works")
+	require.NotNil(t, i.service(worker(another.Pool)), "and so does its worker")
 
 	signing := i.cloud.Keys(secrets)
-	i.with(variables{"kept_queues": []string{added.ID}}).apply()
-	i.settled()
+	i.with(variables{"kept_queues": []string{another.ID}}).applied()
 	require.Equal(t, signing, i.cloud.Keys(secrets), "a kept queue keeps what it signs with")
-	require.Empty(t, i.endpoint(added.PushSubscription()))
-	require.Nil(t, i.service(worker(added.Pool)))
-	i.cloud.Publish(added.ID)
-	require.EqualValues(t, 1, i.subscription(added.PushSubscription())["waiting"])
+	require.Empty(t, i.endpoint(another.PushSubscription()))
+	require.Nil(t, i.service(worker(another.Pool)))
+	i.cloud.Publish(another.ID)
+	require.EqualValues(t, 1, i.subscription(another.PushSubscription())["waiting"])
 
 	// Resumed, by running it again.
-	i.with(variables{"kept_queues": nil, "queues": queues, "target_urls": urls(t, queues...)}).apply()
-	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
+	i.with(variables{"kept_queues": nil}).with(withAnother(t)).apply()
+	require.NotEmpty(t, i.endpoint(another.PushSubscription()))
 
 	// Given up.
-	i.with(variables{"discard_backlog": []string{added.ID}}).apply()
+	i.with(variables{"discard_backlog": []string{another.ID}}).apply()
 	happened = i.with(without).apply()
-	require.Nil(t, i.subscription(added.PushSubscription()))
-	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloudtest.Project+"/topics/"+added.ID))
+	require.Nil(t, i.subscription(another.PushSubscription()))
+	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloudtest.Project+"/topics/"+another.ID))
 	require.Contains(t, strings.Join(happened, "\n"), "delete pubsub/")
 	i.with(variables{"discard_backlog": nil}).settled()
 }
@@ -221,14 +210,11 @@ func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 	second.point()
 	before := first.cloud.Keys("")
 	second.with(variables{"installation": "staging"}).bootstrap()
-	second.with(variables{"images": images('b')}).apply()
-	second.settled()
+	second.with(variables{"images": images('b')}).applied()
 	first.settled()
-	events, _ := paynow(t, shipped(t))
 	require.NotNil(t, first.subscription("staging-"+events.PushSubscription()))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, first.cloud.Serving(region, worker(events.Pool)))
-	require.Equal(t, map[string]int{image("worker", 'b'): 100},
-		first.cloud.Serving(region, "staging-worker-"+events.Pool))
+	first.serves(worker(events.Pool), image("worker", 'a'))
+	first.serves("staging-worker-"+events.Pool, image("worker", 'b'))
 
 	// One goes, and the other stays whole.
 	second.with(variables{"deletion_protection": false}).apply()

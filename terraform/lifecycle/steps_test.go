@@ -1,8 +1,8 @@
 package lifecycle_test
 
 import (
+	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/emulator/cloudtest"
+	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/pubsub"
 )
@@ -42,14 +42,9 @@ func (i *installation) call(method, api, path string, body cloudtest.Document) {
 	text, err := json.Marshal(body)
 	require.NoError(i.t, err)
 	request, err := http.NewRequestWithContext(i.t.Context(), method, i.cloud.Endpoint(api)+path,
-		strings.NewReader(string(text)))
+		bytes.NewReader(text))
 	require.NoError(i.t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(i.t, err)
-	defer func() { require.NoError(i.t, response.Body.Close()) }()
-	said, err := io.ReadAll(response.Body)
-	require.NoError(i.t, err)
-	require.Equal(i.t, http.StatusOK, response.StatusCode, string(said))
+	require.Equal(i.t, http.StatusOK, servicetest.StatusOf(i.t, request))
 }
 
 func (i *installation) service(name string) cloudtest.Document {
@@ -103,14 +98,11 @@ func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
 	before, alerts := i.cloud.Snapshot(), i.set["alerts"]
 	i.with(
 		variables{"alerts": variables{"on": []string{"all"}}, "webhook": variables{"domain": "hooks.example.com"}})
-	require.Empty(t, failures(i.apply()))
-	i.settled()
+	i.applied()
 	i.refusesToGo()
 	require.Equal(t, "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER", i.service("billhook-webhook")["ingress"])
 
-	i.with(variables{"alerts": alerts, "webhook": nil})
-	require.Empty(t, failures(i.apply()))
-	i.settled()
+	i.with(variables{"alerts": alerts, "webhook": nil}).applied()
 	after := i.cloud.Keys("")
 	i.cloud.Restore(before)
 	require.Equal(t, i.cloud.Keys(""), after)
@@ -146,10 +138,10 @@ func TestTheExamplesAreApplied(t *testing.T) {
 				i.point()
 				said, err := i.terraform("init", "-input=false", "-no-color")
 				require.NoError(t, err, said)
-				require.Empty(t, failures(i.apply()))
+				i.apply()
 				i.fill()
 			}
-			i.settled()
+			i.applied()
 			require.NotRegexp(t, "a-token|a-key", filetest.Read(t, i.folder, "terraform.tfstate"),
 				"no state has a channel's key")
 		})
@@ -159,7 +151,6 @@ func TestTheExamplesAreApplied(t *testing.T) {
 // What would take away what runs ends the plan. Neither the project nor the state is touched.
 func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
 	t.Parallel()
-	events, updates := paynow(t, shipped(t))
 	without := variables{"queues": []string{updates.ID}}
 	discarded := variables{"queues": []string{updates.ID}, "discard_backlog": []string{events.ID}}
 	unprotected := variables{"queues": []string{updates.ID}, "deletion_protection": false}
@@ -179,7 +170,7 @@ func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
 			t.Parallel()
 			i := installed(t)
 			if change.set == nil {
-				require.NoError(t, i.setKey(events.ID, "ordering_key", []string{}))
+				i.setKey("ordering_key", []string{})
 			}
 			state := filetest.Read(t, i.folder, "terraform.tfstate")
 			i.cloud.Log()
@@ -194,7 +185,6 @@ func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
 func TestWhatIsGivenUpIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, updates := paynow(t, shipped(t))
 	i.with(variables{"discard_backlog": []string{events.ID}}).apply()
 	require.Empty(t, i.unanswered)
 	i.with(variables{"queues": []string{updates.ID}}).apply()
@@ -221,24 +211,11 @@ func (i *installation) refusesToGo() {
 	require.Equal(i.t, before, held())
 }
 
-// withAnother adds a queue to those of the shop.
-func (i *installation) withAnother(added catalog.Queue) *installation {
-	i.t.Helper()
-	events, updates := paynow(i.t, shipped(i.t))
-	queues := []string{events.ID, updates.ID, added.ID}
-	return i.with(variables{"queues": queues, "target_urls": urls(i.t, queues...)})
-}
-
-// A change of what can never be changed is refused before the indexes go with the old database.
-func TestADatabaseIsNotMovedAndKeepsItsIndexes(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	before := i.cloud.Keys("firestore/")
-	require.Contains(t, i.with(variables{"firestore": variables{"location": "nam5"}}).refused(),
-		"already exists")
-	require.Equal(t, before, i.cloud.Keys("firestore/"))
-	i.with(variables{"firestore": variables{"location": "eur3"}}).apply()
-	i.settled()
+// withAnother are the shop's queues, and the one of another pool.
+func withAnother(t *testing.T) variables {
+	t.Helper()
+	queues := []string{events.ID, updates.ID, another.ID}
+	return variables{"queues": queues, "target_urls": urls(t, queues...)}
 }
 
 // A plan puts every queue's endpoint back where nothing says that its queue is paused. So it is refused
@@ -246,7 +223,6 @@ func TestADatabaseIsNotMovedAndKeepsItsIndexes(t *testing.T) {
 func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	events, _ := paynow(t, shipped(t))
 	one, none := variables{"paused_queues": []string{events.ID}}, variables{"paused_queues": nil}
 	key := "pubsub/projects/" + cloudtest.Project + "/subscriptions/" + events.PushSubscription()
 	require.Contains(t, i.with(one).refused(), "is not paused", "nobody has paused it")
@@ -259,16 +235,14 @@ func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
 	said := i.with(none).refused()
 	require.Contains(t, said, "Queue "+events.ID+" is paused")
 	require.Contains(t, said, "paused_queues")
-	i.with(one).apply()
-	i.settled()
+	i.with(one).applied()
 	require.Empty(t, i.endpoint(events.PushSubscription()))
 	require.Equal(t, []string{"a push: none, since there is no endpoint"}, i.unanswered)
 	i.unanswered = nil
 
 	i.cloud.Put(key, running)
 	require.Contains(t, i.refused(), "is not paused", "it was resumed, and must be taken out")
-	i.with(none).apply()
-	i.settled()
+	i.with(none).applied()
 }
 
 // What docs/start/first-deployment.md says of an empty project: what is missing ends an apply with the words
@@ -286,8 +260,7 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i.cloud.Change(func(held *cloudtest.State) { held.Agent = false })
 	require.Contains(t, i.refused(), cloudtest.PubSubAgent+" does not exist")
 	i.cloud.Change(func(held *cloudtest.State) { held.Agent = true })
-	i.apply()
-	i.settled()
+	i.applied()
 
 	// The images, and no version of any secret: the plan ends, and nothing has changed.
 	before := len(i.cloud.Keys(""))
@@ -302,44 +275,27 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i.cloud.Change(func(held *cloudtest.State) { held.Hidden = metrics })
 	require.Contains(t, i.refused(), "Cannot find metric")
 	i.cloud.Change(func(held *cloudtest.State) { held.Hidden = nil })
-	i.apply()
-	i.settled()
-}
-
-// A pool's account is new, and so are its grants: its worker is made when they work.
-func TestAPoolIsAddedWhileGrantsTakeTheirTime(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "settled") })
-	require.Empty(t, failures(i.withAnother(another(t, shipped(t))).apply()))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100},
-		i.cloud.Serving(region, worker(another(t, shipped(t)).Pool)))
-	i.settled()
+	i.applied()
 }
 
 // A first start that failed all the same, and the page's way out of it: the service that is there is changed,
 // and not made again under the name that it has.
 func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	t.Parallel()
-	c := shipped(t)
-	events, _ := paynow(t, c)
-	added := another(t, c)
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "never") })
-	require.Contains(t, i.withAnother(added).refused(), "Permission denied on secret")
-	address := `module.worker["` + added.Pool + `"].google_cloud_run_v2_service.service`
+	require.Contains(t, i.with(withAnother(t)).refused(), "Permission denied on secret")
+	address := `module.worker["` + another.Pool + `"].google_cloud_run_v2_service.service`
 	require.Regexp(t, "already exists.* with "+regexp.QuoteMeta(address), i.refused(),
 		"a plain apply makes it again")
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)),
-		"the other serves as before")
+	i.serves(worker(events.Pool), image("worker", 'a'))
 
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = "", map[string]bool{} })
 	said, err := i.terraform("untaint", address)
 	require.NoError(t, err, said)
-	require.Empty(t, failures(
-		i.with(variables{"services": variables{"worker-" + added.Pool: variables{"redeploy": "again"}}}).apply()))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
-	i.settled()
+	again := variables{"worker-" + another.Pool: variables{"redeploy": "again"}}
+	i.with(variables{"services": again}).applied()
+	i.serves(worker(another.Pool), image("worker", 'a'))
 }
 
 // The steps of docs/guides/change-an-installation.md, when a region is lost.
@@ -347,7 +303,6 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	i.cloud.Watch(nil) // nobody answers there
-	events, _ := paynow(t, shipped(t))
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
 	for _, address := range []string{
 		"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.tasks",
@@ -357,20 +312,17 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 		require.NoError(t, err, said)
 	}
 	const elsewhere = "europe-west1"
-	happened := i.with(variables{"region": elsewhere}).apply()
-	require.Empty(t, failures(happened))
+	i.with(variables{"region": elsewhere}).applied()
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(elsewhere, worker(events.Pool)))
 	require.Contains(t, i.endpoint(events.PushSubscription()), elsewhere)
-	i.settled()
 }
 
 func TestTheWholeCatalogIsInstalled(t *testing.T) {
 	t.Parallel()
 	i := empty(t, everything(t))
 	i.bootstrap()
-	i.with(variables{"images": images('a')}).apply()
-	i.settled()
-	for _, q := range shipped(t).Queues {
+	i.with(variables{"images": images('a')}).applied()
+	for _, q := range shipped.Queues {
 		require.Equal(t, q.Enabled, strings.Contains(i.endpoint(q.PushSubscription()), "-worker-"+q.Pool+"-"), q.ID)
 	}
 }

@@ -75,7 +75,9 @@ run "everything_but_the_services_without_images" {
     error_message = "The database does not go by mistake."
   }
   assert {
-    condition     = alltrue([for f in google_firestore_field.ttl : f.field == "expire_at" && length(f.ttl_config) == 1 && length(f.index_config) == 1])
+    condition = alltrue([for key, f in google_firestore_field.unindexed : (f.field == "expire_at") == (length(f.ttl_config) == 1) && length(f.index_config) == 1]) && (
+      length([for f in google_firestore_field.unindexed : f if f.field == "expire_at"]) == length(local.ttl_collections) + 1
+    )
     error_message = "Expired documents are removed, by a field without an index."
   }
   assert {

@@ -158,7 +158,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "It knows its own database alone."
   }
   assert {
-    condition     = google_firestore_field.ttl["rateBlocks"].database == "billhook-ingest" && google_firestore_field.ttl["rateBlocks"].field == "expire_at"
+    condition     = google_firestore_field.unindexed["rateBlocks.expire_at"].database == "billhook-ingest" && google_firestore_field.unindexed["rateBlocks.expire_at"].field == "expire_at"
     error_message = "What it wrote is removed."
   }
   assert {

@@ -154,7 +154,10 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store := config.wrapped(s.Store)
+	store := s.Store
+	if config.WrapStore != nil {
+		store = config.WrapStore(store)
+	}
 	if config.WrapPublisher == nil {
 		config.WrapPublisher = func(_ string, p contract.Publisher) contract.Publisher { return p }
 	}
@@ -204,13 +207,6 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		}
 	}
 	return nil
-}
-
-func (c Config) wrapped(s store.Store) store.Store {
-	if c.WrapStore == nil {
-		return s
-	}
-	return c.WrapStore(s)
 }
 
 func (s *Stack) webhook(

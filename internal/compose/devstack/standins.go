@@ -3,10 +3,8 @@ package devstack
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"billhook/catalog"
 	"billhook/internal/compose/worker"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/auth"
@@ -28,12 +26,10 @@ func (s *Stack) standIns(
 		return "", tokens, err
 	}
 	s.serveStandIn(keys, issuer)
-	off := func(q catalog.Queue) bool { return !q.Enabled }
-	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), off)
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
-		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(),
-		Token: s.token,
+		ProjectID: config.ProjectID, Subscriptions: standin.Topology(config.Catalog.Enabled()),
+		Topics: config.Catalog.OtherTopics(), Token: s.token,
 	})
 	if err != nil {
 		return "", tokens, err

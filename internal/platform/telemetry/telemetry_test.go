@@ -108,12 +108,12 @@ func TestThePageOfMetricsHasThoseOfTheCode(t *testing.T) {
 	}
 	page := "# Metrics and log lines\n\nMade of the code, and of the recorded log, by `go test " +
 		"./internal/platform/telemetry -update`.\n\n" +
-		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they " +
+		"## Metrics\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they " +
 		"are on Google's own metrics and\n" +
 		"on those that Terraform makes of log lines (`log_metrics` in `terraform/modules/alerts`), such as\n" +
 		"`logging.googleapis.com/user/billhook-webhooks`.\n\n" +
 		"| kind | metrics, with their labels |\n| --- | --- |\n" + rows +
-		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload " +
+		"\n## Log lines\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload " +
 		"or a secret.\n" +
 		"A `reason` is one of [reasons](reasons.md) or [answers](answers.md).\n\n" +
 		"| message | fields |\n| --- | --- |\n" + strings.Join(linesOf(t), "")

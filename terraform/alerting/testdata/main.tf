@@ -1,24 +1,21 @@
 # This calls the modules as the root does; neither needs a provider.
 variable "tasks" { type = set(string) }
 variable "queues" { default = [] }
-variable "kept" { default = [] }
 variable "on" { default = [] }
-variable "webhooks_a_day" { default = {} }
 module "catalog" {
   source    = "../../modules/catalog"
   directory = "../../../catalog"
   queues    = var.queues
 }
 module "alerts" {
-  source         = "../../modules/alerts"
-  tasks          = var.tasks
-  on             = var.on
-  webhooks_a_day = var.webhooks_a_day
-  sources        = [for name, s in module.catalog.sources : name if s.sends || contains(keys(var.webhooks_a_day), name)]
-  queues         = { for id, q in module.catalog.queues : id => q if q.enabled && !contains(var.kept, id) }
-  kept           = { for id, q in module.catalog.queues : id => q if contains(var.kept, id) }
+  source  = "../../modules/alerts"
+  tasks   = var.tasks
+  asked   = { on = var.on }
+  sources = [for name, s in module.catalog.sources : name if s.sends]
+  queues  = { for id, q in module.catalog.queues : id => q if q.enabled }
   names = {
-    installation = "billhook", database = "billhook", webhook = "billhook-webhook", tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
+    installation = "billhook", database = "billhook", webhook = "billhook-webhook"
+    tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
     slo          = "projects/1/services/billhook-webhook/serviceLevelObjectives/billhook-webhooks-taken"
   }
   scaling = merge(

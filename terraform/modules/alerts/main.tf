@@ -1,6 +1,5 @@
-# The alerts, as data: a row of causes.tf is a cause and its policy, or policies. The root makes them. The module
-# needs no provider, so a test reads its output and judges the conditions on made-up series: those of a
-# quiet shop's month, and those of outages (terraform/alerting). Every alert has its section in docs/runbooks.
+# The alerts, as data: a row is a cause and its policy, or policies. The root makes them. terraform/alerting
+# judges the conditions on made-up series. Every alert has its section in docs/runbooks.
 
 locals {
   # Those that wake somebody: money may be lost, or the shop stands still. terraform/README.md says why these.
@@ -26,7 +25,7 @@ locals {
     unsealed_oldest           = 900
     ttl_late_by               = 259200
   }
-  at = merge(local.numbers, var.thresholds)
+  at = merge(local.numbers, var.asked.thresholds)
 
   # The kinds of conditions: what is measured at any time, and what it has unless it says otherwise.
   measured = {
@@ -49,17 +48,17 @@ locals {
   all    = { for name, p in merge(local.queue_policies, local.push_policies, local.policies) : name => merge({ combiner = "OR" }, p) }
   causes = { for name in keys(local.all) : name => split("/", name)[0] }
 
-  on = setunion(local.by_default, var.on)
+  on = setunion(local.by_default, var.asked.on)
   made = {
     for name, p in local.all : name => p
-    if length(setintersection(["all", name, local.causes[name]], local.on)) > 0 && length(setintersection([name, local.causes[name]], var.off)) == 0
+    if length(setintersection(["all", name, local.causes[name]], local.on)) > 0 && length(setintersection([name, local.causes[name]], var.asked.off)) == 0
   }
 
   # Names that an installation need not have, so that one list fits several.
   sometimes = concat(
     keys(local.queue_causes), local.by_default, ["all", "ack-deadline", "max-instances", "slo-burn"], [for source in var.sources : "webhooks-stopped/${source}"],
   )
-  misspelt = setsubtract(setunion(var.on, var.off), concat(keys(local.all), values(local.causes), local.sometimes, keys(local.log_metrics)))
+  misspelt = setsubtract(setunion(var.asked.on, var.asked.off), concat(keys(local.all), values(local.causes), local.sometimes, keys(local.log_metrics)))
 }
 
 output "policies" {

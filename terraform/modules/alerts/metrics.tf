@@ -18,14 +18,12 @@ locals {
     webhook-ms                 = { by = "webhook", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status"], value = "jsonPayload.duration_ms", unit = "ms" }
   }
 
-  # The services whose lines a metric is made of.
   logged_by = {
     tasks   = "=\"${var.names.tasks_worker}\""
     workers = "=~\"^${var.names.installation}-worker-\""
     webhook = "=\"${var.names.webhook}\""
   }
 
-  # The filter of each metric's series.
   logged = { for name in keys(local.log_metrics) : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${var.names.installation}-${name}\"" }
 
   lines = {
@@ -55,8 +53,8 @@ locals {
   compared     = join(" ", flatten([for p in values(local.made) : p.conditions[*].filter]))
   measuring = [
     for key in concat(keys(local.log_metrics), keys(local.reads)) : key
-    if contains(concat(local.on_dashboard, tolist(var.on)), key) || strcontains(local.compared, "/${var.names.installation}-${key}\"")
-    || contains(var.on, "all")
+    if contains(concat(local.on_dashboard, tolist(var.asked.on)), key) || strcontains(local.compared, "/${var.names.installation}-${key}\"")
+    || contains(var.asked.on, "all")
   ]
 }
 

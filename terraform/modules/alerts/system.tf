@@ -14,7 +14,7 @@ locals {
   longest = 90000
 
   # What a usual day of each source has, and how long it may be silent then: a shop of ten orders a day sells nothing at night and little by day.
-  usual      = merge({ for source in var.sources : source => source == "generic" ? 1000 : 10 }, var.webhooks_a_day)
+  usual      = merge({ for source in var.sources : source => source == "generic" ? 1000 : 10 }, var.asked.webhooks_a_day)
   silent_for = { for source, n in local.usual : source => n >= 1000 ? 21600 : n >= 100 ? 43200 : 86400 }
   rhythms = {
     for source, n in local.usual : source => { silent_for = local.silent_for[source], at_least = max(1, floor(n / 2 * (1 - local.silent_for[source] / local.longest))) } if n > 0

@@ -49,43 +49,38 @@ variable "secrets" {
   default     = { ids = [], readers = [] }
 }
 
-variable "on" {
-  description = "The alerts that are made beside those by default, and metrics of log lines that none of them reads, by name; all is all of them."
-  type        = set(string)
-  default     = []
-}
-
-variable "off" {
-  description = "The alerts that are not made, by name."
-  type        = set(string)
-  default     = []
-}
-
-variable "thresholds" {
-  description = "Numbers in the place of local.numbers, by name."
-  type        = map(number)
-  default     = {}
+variable "asked" {
+  description = <<-EOT
+    What is asked for beside what is made by default, by name: on are more alerts, and metrics of log lines
+    that no alert reads, all is all of them; off are alerts that are not made; thresholds stand in the place
+    of local.numbers. webhooks_a_day is how many webhooks a usual day has at least, by source: of a provider
+    10, of producers 1000, unless it says otherwise; 0 has no alert on silence.
+  EOT
+  type = object({
+    on             = optional(set(string), [])
+    off            = optional(set(string), [])
+    thresholds     = optional(map(number), {})
+    webhooks_a_day = optional(map(number), {})
+  })
+  default = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.thresholds), keys(local.numbers))) == 0
-    error_message = "thresholds has ${join(", ", setsubtract(keys(var.thresholds), keys(local.numbers)))}, which no alert compares. There are ${join(", ", keys(local.numbers))}."
+    condition     = length(setsubtract(keys(var.asked.thresholds), keys(local.numbers))) == 0
+    error_message = "thresholds has a number that no alert compares. There are ${join(", ", keys(local.numbers))}."
   }
   validation {
     condition = alltrue([
-      for name, n in var.thresholds : endswith(name, "_share") ? 0 < n && n < 1 : endswith(name, "_at_least") ? 1 <= n && n == floor(n) : (
+      for name, n in var.asked.thresholds :
+      endswith(name, "_share") ? 0 < n && n < 1 : endswith(name, "_at_least") ? 1 <= n && n == floor(n) : (
       name == "objective" ? 0.9 <= n && n <= 0.9999 : n >= (name == "ttl_late_by" ? 86400 : 60))
     ])
     error_message = "A share is above 0 and below 1, a least number whole from 1, the objective 0.9 to 0.9999, ttl_late_by at least 86400, since TTL deletes within a day, and any other at least 60."
   }
-}
-
-variable "webhooks_a_day" {
-  description = "How many webhooks a usual day has at least, by source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no alert on silence."
-  type        = map(number)
-  default     = {}
-
   validation {
-    condition     = alltrue([for source, n in var.webhooks_a_day : contains(var.sources, source) && (n == 0 || n >= 10) && n == floor(n)])
+    condition = alltrue([
+      for source, n in var.asked.webhooks_a_day :
+      contains(var.sources, source) && (n == 0 || n >= 10) && n == floor(n)
+    ])
     error_message = "webhooks_a_day names sources that run, each with 0, or a whole number from 10: of fewer a silence says nothing. There are ${join(", ", var.sources)}."
   }
 }

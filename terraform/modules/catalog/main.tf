@@ -1,7 +1,6 @@
 # The catalog, as far as Google Cloud needs it: defaults filled in, names and the broker's numbers derived. A
-# test holds it to the Go loader's reading. What is wrong in the files `billhook admin catalog check` finds, in
-# CI and before an image is built. It does not see which queues an installation names: that alone is checked
-# here. The module needs no provider.
+# test holds it to the Go loader's reading. `billhook admin catalog check` finds what is wrong in the files;
+# only which queues an installation names is checked here.
 
 variable "directory" {
   description = "The folder of the catalog: targets.yaml and topics.yaml may be missing there."

@@ -7,7 +7,6 @@ locals {
     { for q in local.filled : q.id => q.topic == "" ? q.id : q.topic },
   )
 
-  # The topics of queues that run, or are kept.
   taken = [for q in local.filled : local.topic_of[q.id] if q.enabled || contains(var.kept, q.id)]
 
   # To a queue in emits_if_run a handler emits where that queue runs.
@@ -17,7 +16,6 @@ locals {
     ]))
   }
 
-  # The targets that a queue posts to or calls.
   targets_of = {
     for q in local.filled : q.id => distinct(flatten([
       for h in values(q.handlers) : concat([for post in try([h.post], []) : post.target], try(h.calls, []))
@@ -26,12 +24,11 @@ locals {
 
   pools = {
     for pool, queues in { for q in local.filled : q.pool => q... if q.enabled } : pool => {
-      queues        = queues[*].id
-      concurrency   = sum(queues[*].concurrency)
-      min_instances = max(queues[*].min_instances...)
-      max_instances = max(queues[*].max_instances...)
-      timeout       = max(queues[*].ack_deadline_seconds...)
-      # What its worker needs to post: variables of the environment.
+      queues           = queues[*].id
+      concurrency      = sum(queues[*].concurrency)
+      min_instances    = max(queues[*].min_instances...)
+      max_instances    = max(queues[*].max_instances...)
+      timeout          = max(queues[*].ack_deadline_seconds...)
       url_variables    = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].url_variable])
       secret_variables = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].secret_variable])
     }

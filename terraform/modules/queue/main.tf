@@ -1,10 +1,9 @@
-# One queue that runs, or is kept: its topic unless it shares one, the subscription that pushes to the worker, and its
-# dead-letter topic. One subscription keeps the dead letters, another feeds the store.
+# One queue that runs, or is kept: its topic unless it shares one, its subscription, and its dead letters.
 
 locals {
   dead_letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
   own          = var.queue.shared_topic == ""
-  shared       = "projects/${var.project_id}/topics/${var.queue.topic}"
+  shared       = "projects/${var.installed.project_id}/topics/${var.queue.topic}"
   topics = merge(
     local.own ? { queue = var.queue.topic } : {},
     { for d in local.dead_letters : "dead_letter" => d.topic },
@@ -15,21 +14,21 @@ locals {
 
   # A dead-letter policy on an ordered subscription ends the emulator's pushes for good, and a retry policy on an
   # unordered one loses messages. Retention ends there at 7 days.
-  emulator          = var.agent == null
+  emulator          = var.installed.agent == null
   counts_deliveries = !var.queue.dead_letter.drop && !(local.emulator && var.queue.enable_message_ordering)
   longest           = local.emulator ? 604800 : 2678400
 }
 
 resource "google_pubsub_topic" "topic" {
   for_each        = local.topics
-  project         = var.project_id
+  project         = var.installed.project_id
   name            = each.value
-  labels          = var.labels
+  labels          = var.installed.labels
   deletion_policy = local.deletion_policy
-  kms_key_name    = var.message_storage.kms_key
+  kms_key_name    = var.installed.kms_key
 
   dynamic "message_storage_policy" {
-    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
+    for_each = length(var.installed.storage.regions) > 0 ? [var.installed.storage] : []
     content {
       allowed_persistence_regions = message_storage_policy.value.regions
       enforce_in_transit          = message_storage_policy.value.enforce_in_transit
@@ -38,15 +37,17 @@ resource "google_pubsub_topic" "topic" {
 }
 
 resource "google_pubsub_subscription" "push" {
-  project                    = var.project_id
+  project                    = var.installed.project_id
   name                       = var.queue.push_subscription
   topic                      = local.own ? google_pubsub_topic.topic["queue"].id : local.shared
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = "${min(local.longest, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
   enable_message_ordering    = var.queue.enable_message_ordering
   filter                     = var.queue.filter == "" ? null : var.queue.filter
-  labels                     = var.catalog_hash == "" ? var.labels : merge(var.labels, { billhook-catalog = var.catalog_hash })
-  deletion_policy            = local.deletion_policy
+  labels = merge(
+    var.installed.labels, { for hash in var.installed.catalog_hash[*] : "billhook-catalog" => hash },
+  )
+  deletion_policy = local.deletion_policy
 
   expiration_policy {
     ttl = ""
@@ -98,7 +99,7 @@ resource "google_pubsub_subscription" "push" {
 
   # Terraform deletes it before these. So where it refuses to, the queue keeps all that it works with.
   depends_on = [
-    google_pubsub_topic_iam_member.publishes, google_pubsub_topic_iam_member.publishes_dead_letters, google_pubsub_topic_iam_member.agent_publishes_dead_letters,
+    google_pubsub_topic_iam_member.publishes, google_pubsub_topic_iam_member.publishes_dead_letters,
     google_pubsub_subscription.dead_letters,
   ]
 }
@@ -110,12 +111,12 @@ resource "google_pubsub_subscription" "dead_letters" {
   for_each = merge([
     for d in local.dead_letters : { hold = d.hold_subscription, push = d.push_subscription }
   ]...)
-  project                    = var.project_id
+  project                    = var.installed.project_id
   name                       = each.value
   topic                      = google_pubsub_topic.topic["dead_letter"].id
   ack_deadline_seconds       = each.key == "push" ? var.queue.ack_deadline_seconds : 60
   message_retention_duration = "${min(local.longest, tonumber(trimsuffix(var.queue.dead_letter.retention, "s")))}s"
-  labels                     = var.labels
+  labels                     = var.installed.labels
   deletion_policy            = local.deletion_policy
 
   expiration_policy {

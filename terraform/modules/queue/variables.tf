@@ -1,6 +1,20 @@
-variable "project_id" {
-  description = "The project's id."
-  type        = string
+variable "installed" {
+  description = <<-EOT
+    What the queues of an installation have in common: the project's id, labels, the hash of the catalog for a
+    label of push subscriptions, Pub/Sub's own account, as an IAM member, and where messages are stored: in
+    which regions, whether they may pass through these alone, and by which key. Without regions, and without a
+    key, Pub/Sub chooses. Without an account it is Google's emulator, which has no IAM, and has faults.
+  EOT
+  type = object({
+    project_id   = string
+    labels       = optional(map(string), {})
+    catalog_hash = optional(string)
+    agent        = optional(string)
+    storage = optional(object({ regions = list(string), enforce_in_transit = bool }), {
+      regions = [], enforce_in_transit = false
+    })
+    kms_key = optional(string)
+  })
 }
 
 variable "queue" {
@@ -8,7 +22,7 @@ variable "queue" {
     The queue, as the catalog module has it, and what becomes of it here. state is runs; paused, as billhook
     queues pause left it; or kept: off, with its topic and subscriptions, and no worker perhaps. protected is
     whether Terraform refuses to delete these, with the messages in them. The publishers are IAM members under
-    names that are known at plan time. A shared topic, and the grants on it, are made where the module is used.
+    names that are known at plan time. A shared topic, and its grants, are made where the module is used.
   EOT
   type = object({
     state                      = optional(string, "runs")
@@ -39,28 +53,4 @@ variable "queue" {
 variable "push" {
   description = "The worker's address, without a path, and the account and the audience of a push's token."
   type        = object({ base_url = string, account = optional(string), audience = optional(string) })
-}
-
-variable "agent" {
-  description = "Pub/Sub's own account, as an IAM member; null is Google's emulator, without IAM and with faults."
-  type        = string
-  default     = null
-}
-
-variable "message_storage" {
-  description = "The regions in which messages may be stored, whether they may pass through these alone, and the key that encrypts them. Without regions, and with a key of null, Pub/Sub chooses."
-  type        = object({ regions = list(string), enforce_in_transit = bool, kms_key = string })
-  default     = { regions = [], enforce_in_transit = false, kms_key = null }
-}
-
-variable "labels" {
-  description = "Labels of topics and subscriptions."
-  type        = map(string)
-  default     = {}
-}
-
-variable "catalog_hash" {
-  description = "The hash of the catalog that the queue is of, for a label of its push subscription; empty: there is no label."
-  type        = string
-  default     = ""
 }

@@ -3,20 +3,20 @@
 resource "google_cloud_run_v2_service" "service" {
   project          = var.installed.project_id
   location         = var.installed.region
-  name             = var.name
-  ingress          = var.ingress
-  custom_audiences = var.audiences
+  name             = var.service.name
+  ingress          = var.service.ingress
+  custom_audiences = var.service.audiences
   labels           = var.installed.labels
   # A grant to allUsers would do the same, where the organization's policy permits one.
-  invoker_iam_disabled = var.public
-  iap_enabled          = var.people != null
+  invoker_iam_disabled = var.service.public
+  iap_enabled          = var.service.people != null
   # A service holds nothing. Protected, one whose first start failed could not be made anew.
   deletion_protection = false
 
   # The bounds of all revisions together: while one takes over from another, and beside a canary.
   scaling {
-    min_instance_count = var.scaling.min
-    max_instance_count = var.scaling.max
+    min_instance_count = var.service.scaling.min
+    max_instance_count = var.service.scaling.max
   }
 
   # Always declared: what gcloud has changed is in the next plan.
@@ -30,20 +30,20 @@ resource "google_cloud_run_v2_service" "service" {
   }
 
   template {
-    service_account                  = var.service_account
-    timeout                          = "${var.timeout_seconds}s"
-    max_instance_request_concurrency = var.concurrency
+    service_account                  = var.service.account
+    timeout                          = "${var.service.timeout_seconds}s"
+    max_instance_request_concurrency = var.service.concurrency
     encryption_key                   = var.installed.encryption_key
     # Another label is another revision, of the same configuration.
     labels = merge(var.installed.labels, var.revision.redeploy == "" ? {} : { redeploy = var.revision.redeploy })
 
     # Without it Cloud Run bounds a revision by a default of its own.
     scaling {
-      max_instance_count = var.scaling.max
+      max_instance_count = var.service.scaling.max
     }
 
     dynamic "vpc_access" {
-      for_each = var.vpc[*]
+      for_each = var.service.vpc[*]
       content {
         egress = vpc_access.value.egress
         network_interfaces {
@@ -59,10 +59,10 @@ resource "google_cloud_run_v2_service" "service" {
 
       resources {
         limits = {
-          cpu    = var.resources.cpu
-          memory = var.resources.memory
+          cpu    = var.service.resources.cpu
+          memory = var.service.resources.memory
         }
-        cpu_idle          = var.resources.cpu_idle
+        cpu_idle          = var.service.resources.cpu_idle
         startup_cpu_boost = true
       }
 
@@ -73,7 +73,7 @@ resource "google_cloud_run_v2_service" "service" {
       }
 
       dynamic "env" {
-        for_each = merge(var.revision.env, var.env)
+        for_each = merge(var.revision.env, var.service.env)
         content {
           name  = env.key
           value = env.value
@@ -81,7 +81,7 @@ resource "google_cloud_run_v2_service" "service" {
       }
 
       dynamic "env" {
-        for_each = var.secrets
+        for_each = var.service.secrets
         content {
           name = env.key
           value_source {
@@ -123,7 +123,7 @@ resource "google_cloud_run_v2_service" "service" {
 # grant: a pool's push account | the worker service of that pool | delivers messages, calls tasks
 # grant: Identity-Aware Proxy's service agent | the service for people | hands on the requests of those whom it lets in
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
-  for_each = var.invokers
+  for_each = var.service.invokers
   project  = var.installed.project_id
   location = var.installed.region
   name     = google_cloud_run_v2_service.service.name
@@ -138,7 +138,7 @@ resource "google_cloud_run_v2_service_iam_member" "invokes" {
 
 # grant: the members of `ops` | the service for people, at Identity-Aware Proxy | open pages and use the API, each under their own name
 resource "google_iap_web_cloud_run_service_iam_member" "lets_in" {
-  for_each               = toset(var.people == null ? [] : var.people)
+  for_each               = toset(var.service.people == null ? [] : var.service.people)
   project                = var.installed.project_id
   location               = var.installed.region
   cloud_run_service_name = google_cloud_run_v2_service.service.name

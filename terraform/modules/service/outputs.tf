@@ -5,5 +5,5 @@ output "service" {
 
 output "env" {
   description = "The environment of the service, without secrets."
-  value       = merge(var.revision.env, var.env)
+  value       = merge(var.revision.env, var.service.env)
 }

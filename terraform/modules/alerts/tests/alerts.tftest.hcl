@@ -10,7 +10,7 @@ variables {
   tasks   = ["relay-outbox", "sweep-leases"]
   sources = ["box-office"]
   queues  = {}
-  on      = ["all"]
+  asked   = { on = ["all"] }
 }
 
 run "the_catalog" {
@@ -156,9 +156,12 @@ run "each_cause_has_its_switch" {
   command = plan
 
   variables {
-    queues     = { for id, q in run.the_catalog.queues : id => q if q.enabled }
-    off        = ["oldest-unacked", "webhooks-stopped/box-office", "ttl-dead", "backlog-full", "slo-burn"]
-    thresholds = { objective = 0.99 }
+    queues = { for id, q in run.the_catalog.queues : id => q if q.enabled }
+    asked = {
+      on         = ["all"]
+      off        = ["oldest-unacked", "webhooks-stopped/box-office", "ttl-dead", "backlog-full", "slo-burn"]
+      thresholds = { objective = 0.99 }
+    }
   }
 
   assert {
@@ -172,7 +175,7 @@ run "eight_wake_somebody_and_others_are_asked_for" {
 
   variables {
     queues = { for id, q in run.the_catalog.queues : id => q if q.enabled }
-    on     = ["orphans", "secret-access"]
+    asked  = { on = ["orphans", "secret-access"] }
   }
 
   assert {
@@ -190,24 +193,25 @@ run "eight_wake_somebody_and_others_are_asked_for" {
 run "a_switch_without_an_alert_is_refused" {
   command = plan
   variables {
-    on  = ["webhook"]
-    off = ["webhooks"]
+    asked = { on = ["webhook"], off = ["webhooks"] }
   }
   expect_failures = [output.policies]
 }
 
 run "a_share_above_everything_and_a_number_that_nothing_compares_are_refused" {
   command = plan
-  variables { thresholds = { push_failure_share = 2, objective = 1, outbox_oldest = 1, pushes_at_least = 0.5 } }
-  expect_failures = [var.thresholds]
+  variables {
+    asked = { thresholds = { push_failure_share = 2, objective = 1, outbox_oldest = 1, pushes_at_least = 0.5 } }
+  }
+  expect_failures = [var.asked]
 }
 
 run "a_sender_is_silent_by_its_own_rhythm" {
   command = plan
 
   variables {
-    sources        = ["box-office", "kiosk", "generic", "archive"]
-    webhooks_a_day = { kiosk = 150, archive = 0 }
+    sources = ["box-office", "kiosk", "generic", "archive"]
+    asked   = { on = ["all"], webhooks_a_day = { kiosk = 150, archive = 0 } }
   }
 
   assert {
@@ -222,6 +226,6 @@ run "a_sender_is_silent_by_its_own_rhythm" {
 
 run "a_rhythm_that_a_day_does_not_show_is_refused" {
   command = plan
-  variables { webhooks_a_day = { box-office = 3 } }
-  expect_failures = [var.webhooks_a_day]
+  variables { asked = { webhooks_a_day = { box-office = 3 } } }
+  expect_failures = [var.asked]
 }

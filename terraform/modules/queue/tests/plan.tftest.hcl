@@ -8,13 +8,12 @@ mock_provider "google" {
 }
 
 variables {
-  project_id = "example"
+  installed = { project_id = "example", agent = "serviceAccount:service-1@gcp-sa-pubsub.iam.gserviceaccount.com" }
   push = {
     base_url = "https://worker.example"
     account  = "push@example.iam.gserviceaccount.com"
     audience = "https://audience.example"
   }
-  agent = "serviceAccount:service-1@gcp-sa-pubsub.iam.gserviceaccount.com"
   queue = {
     id                         = "bookings"
     topic                      = "bookings"
@@ -79,26 +78,22 @@ run "an_ordered_queue" {
   }
   assert {
     condition = (
-      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].member == var.agent &&
-      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].topic == "bookings-dlq" &&
-      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].role == "roles/pubsub.publisher"
-    )
-    error_message = "The agent may publish dead letters."
-  }
-  assert {
-    condition = (
-      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].member == var.agent &&
-      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].subscription == "bookings-push" &&
-      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].role == "roles/pubsub.subscriber"
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue["agent"].member == var.installed.agent &&
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue["agent"].subscription == "bookings-push" &&
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue["agent"].role == "roles/pubsub.subscriber"
     )
     error_message = "The agent may acknowledge what it has forwarded."
   }
   assert {
-    condition = { for grant in concat(values(google_pubsub_topic_iam_member.publishes), values(google_pubsub_topic_iam_member.publishes_dead_letters)) : grant.topic => "${grant.member} ${grant.role}" } == {
-      bookings     = "${var.queue.topic_publishers.webhook} roles/pubsub.publisher"
-      bookings-dlq = "${var.queue.dead_letter_publishers.worker} roles/pubsub.publisher"
-    }
-    error_message = "Who publishes on the topic, and who on that of dead letters, is granted it there."
+    condition = [
+      for grant in concat(values(google_pubsub_topic_iam_member.publishes), values(google_pubsub_topic_iam_member.publishes_dead_letters)) :
+      "${grant.topic} ${grant.member} ${grant.role}"
+      ] == [
+      "bookings ${var.queue.topic_publishers.webhook} roles/pubsub.publisher",
+      "bookings-dlq ${var.installed.agent} roles/pubsub.publisher",
+      "bookings-dlq ${var.queue.dead_letter_publishers.worker} roles/pubsub.publisher",
+    ]
+    error_message = "Who publishes on the topic, and who on that of dead letters, as the agent does, is granted it there."
   }
 }
 
@@ -129,7 +124,7 @@ run "a_queue_that_drops" {
     error_message = "There are no dead letters."
   }
   assert {
-    condition     = length(google_pubsub_topic_iam_member.agent_publishes_dead_letters) == 0 && length(google_pubsub_subscription_iam_member.agent_takes_from_the_queue) == 0
+    condition     = length(google_pubsub_topic_iam_member.publishes_dead_letters) == 0 && length(google_pubsub_subscription_iam_member.agent_takes_from_the_queue) == 0
     error_message = "What is not needed is not granted."
   }
 }
@@ -138,7 +133,7 @@ run "an_ordered_queue_on_the_emulator" {
   command = plan
 
   variables {
-    agent = null
+    installed = { project_id = "example" }
   }
 
   assert {
@@ -159,8 +154,8 @@ run "an_unordered_queue_on_the_emulator" {
   command = plan
 
   variables {
-    agent = null
-    queue = merge(var.queue, { enable_message_ordering = false, filter = "" })
+    installed = { project_id = "example" }
+    queue     = merge(var.queue, { enable_message_ordering = false, filter = "" })
   }
 
   assert {
@@ -194,9 +189,12 @@ run "a_queue_that_is_off_and_kept" {
   command = plan
 
   variables {
-    queue           = merge(var.queue, { state = "kept", dead_letter_publishers = {} })
-    push            = { base_url = "", audience = "https://audience.example" }
-    message_storage = { regions = ["europe-west3", "europe-west4"], enforce_in_transit = true, kms_key = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/k" }
+    queue = merge(var.queue, { state = "kept", dead_letter_publishers = {} })
+    push  = { base_url = "", audience = "https://audience.example" }
+    installed = merge(var.installed, {
+      storage = { regions = ["europe-west3", "europe-west4"], enforce_in_transit = true }
+      kms_key = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/k"
+    })
   }
 
   assert {
@@ -204,7 +202,7 @@ run "a_queue_that_is_off_and_kept" {
     error_message = "Nothing is pushed to a worker that does not serve the queue, or is not there."
   }
   assert {
-    condition     = length(google_pubsub_subscription.push.dead_letter_policy) == 1 && length(google_pubsub_topic_iam_member.agent_publishes_dead_letters) == 1 && length(google_pubsub_topic_iam_member.publishes_dead_letters) == 0
+    condition     = length(google_pubsub_subscription.push.dead_letter_policy) == 1 && keys(google_pubsub_topic_iam_member.publishes_dead_letters) == ["agent"]
     error_message = "The broker has its backstop, and no worker publishes dead letters."
   }
   assert {
@@ -218,8 +216,8 @@ run "a_queue_that_is_off_and_kept" {
   }
   assert {
     condition = alltrue([
-      for topic in values(google_pubsub_topic.topic) : topic.kms_key_name == var.message_storage.kms_key &&
-      topic.message_storage_policy[0].allowed_persistence_regions == toset(var.message_storage.regions) && topic.message_storage_policy[0].enforce_in_transit
+      for topic in values(google_pubsub_topic.topic) : topic.kms_key_name == var.installed.kms_key &&
+      topic.message_storage_policy[0].allowed_persistence_regions == toset(var.installed.storage.regions) && topic.message_storage_policy[0].enforce_in_transit
     ])
     error_message = "Messages and dead letters are where they may be, by the key."
   }

@@ -4,19 +4,21 @@
 mock_provider "google" {}
 
 variables {
-  installed       = { project_id = "example", region = "europe-west3", labels = {}, encryption_key = null }
-  name            = "billhook-worker-seats"
-  revision        = { image = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
-  service_account = "worker@example.iam.gserviceaccount.com"
-  ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
-  audiences       = ["https://audience.example"]
-  invokers        = { push = "serviceAccount:push@example.iam.gserviceaccount.com" }
-  env             = { POOL = "seats" }
-  secrets         = { POST_OFFICE_SECRET = { secret = "post-office-secret", version = "3" } }
-  scaling         = { min = 1, max = 5 }
-  resources       = { cpu = "1", memory = "512Mi", cpu_idle = true }
-  concurrency     = 20
-  timeout_seconds = 120
+  installed = { project_id = "example", region = "europe-west3", labels = {}, encryption_key = null }
+  revision  = { image = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+  service = {
+    name            = "billhook-worker-seats"
+    account         = "worker@example.iam.gserviceaccount.com"
+    ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+    audiences       = ["https://audience.example"]
+    invokers        = { push = "serviceAccount:push@example.iam.gserviceaccount.com" }
+    env             = { POOL = "seats" }
+    secrets         = { POST_OFFICE_SECRET = { secret = "post-office-secret", version = "3" } }
+    scaling         = { min = 1, max = 5 }
+    resources       = { cpu = "1", memory = "512Mi", cpu_idle = true }
+    concurrency     = 20
+    timeout_seconds = 120
+  }
 }
 
 run "a_worker" {
@@ -89,8 +91,7 @@ run "behind_the_proxy" {
   command = plan
 
   variables {
-    ingress = "INGRESS_TRAFFIC_ALL"
-    people  = ["group:operators@example.com"]
+    service = merge(var.service, { ingress = "INGRESS_TRAFFIC_ALL", people = ["group:operators@example.com"] })
   }
 
   assert {
@@ -114,7 +115,7 @@ run "a_canary_in_a_network_with_a_key" {
       project_id     = "example", region = "europe-west3", labels = { team = "billing" }
       encryption_key = "projects/example/locations/europe-west3/keyRings/r/cryptoKeys/k"
     }
-    vpc = { subnetwork = "private", egress = "ALL_TRAFFIC" }
+    service = merge(var.service, { vpc = { subnetwork = "private", egress = "ALL_TRAFFIC" } })
   }
 
   assert {
@@ -138,18 +139,10 @@ run "a_canary_in_a_network_with_a_key" {
   }
 }
 
-run "a_tag_is_refused" {
+run "what_the_module_sets_is_not_set_beside_it" {
   command = plan
   variables {
-    revision = { image = "europe-docker.pkg.dev/example/billhook/worker:v1" }
+    revision = merge(var.revision, { env = { POOL = "another" } })
   }
   expect_failures = [var.revision]
-}
-
-run "latest_is_refused" {
-  command = plan
-  variables {
-    secrets = { POST_OFFICE_SECRET = { secret = "post-office-secret", version = "latest" } }
-  }
-  expect_failures = [var.secrets]
 }

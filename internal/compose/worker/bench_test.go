@@ -21,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -54,7 +55,7 @@ func BenchmarkPush(b *testing.B) {
 		for _, looked := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/looked=%t", name, looked), func(b *testing.B) {
 				c := config(b, nil)
-				c.Targets = postedTo(b, c.Catalog, answers.URL)
+				c.Targets = workertest.Targets(b, c.Catalog, answers.URL)
 				w := filetest.Must(worker.New(c))(b)
 				if looked {
 					w.LookOnce(b.Context())
@@ -102,9 +103,8 @@ func BenchmarkPages(b *testing.B) {
 		openPages(b, db, *pageEvents)
 	})
 	b.Run("emulator", func(b *testing.B) {
-		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b),
-			fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
-		require.NoError(b, err)
+		db := filetest.Must(firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b),
+			fmt.Sprintf("pages-%d", time.Now().UnixNano()), ""))(b)
 		b.Cleanup(func() { require.NoError(b, db.Close()) })
 		openPages(b, db, *pageEmulated)
 	})

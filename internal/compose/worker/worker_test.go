@@ -16,6 +16,7 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
@@ -142,8 +143,9 @@ func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	for _, name := range tasks.Names {
 		paths = append(paths, "/tasks/"+name)
 	}
-	closed, browsed := open(t, func(c *worker.Config) { c.Authenticator = anyone{auth.ErrInvalid} }),
-		open(t, nil)
+	browsed, closed := open(t, nil), open(t, func(c *worker.Config) {
+		c.Authenticator = workertest.Anyone{Err: auth.ErrInvalid}
+	})
 	for _, path := range paths {
 		require.Equal(t, http.StatusUnauthorized, respond(closed, http.MethodPost, path, "").Code, path)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(`{}`))
@@ -261,9 +263,8 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		t.Helper()
 		data := filetest.Must(order.Append(nil))(t)
 		attributes := map[string]string{"event_id": "paid", deadletter.AttrSourceMessageID: id}
-		_, err := deadletter.Keep(t.Context(), base.Store, events,
-			contract.Message{Data: data, Attributes: attributes}, id, now)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(deadletter.Keep(t.Context(), base.Store, events,
+			contract.Message{Data: data, Attributes: attributes}, id, now)))
 		now = now.Add(time.Second)
 		post(t, through, 201, "/v1/ops/dead-letters/replay",
 			`{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)

@@ -178,8 +178,7 @@ func TestAMessageIsSentAsInItsFileExceptForFlags(t *testing.T) {
 func TestDeliverAtAcceptsAWaitFromNow(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
-	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")))
 	due := filetest.Must(time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string)))(t)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }
@@ -330,8 +329,7 @@ func TestDevFirstPrintsTheAddressOfItsPagesAndItsWaits(t *testing.T) {
 			require.NotContains(t, strings.ReplaceAll(said, "2>", ""), "<", "a command can be pasted")
 			for _, service := range []string{"/v1/ops", "/ops"} {
 				//nolint:noctx // the server is the test's own
-				response, err := http.Get(worker + service + "/catalog/queues/paynow-events")
-				require.NoError(t, err)
+				response := filetest.Must(http.Get(worker + service + "/catalog/queues/paynow-events"))(t)
 				page, err := io.ReadAll(response.Body)
 				require.NoError(t, response.Body.Close())
 				require.NoError(t, err)

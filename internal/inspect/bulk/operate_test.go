@@ -307,15 +307,14 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 			require.True(t, errors.Is(err, bulk.ErrRefused) || errors.Is(err, bulk.ErrChanged), "%s of %s", kind, f)
 		}
 	}
-	op, err := d.Begin(t.Context(), bulk.Operation{
+	op := filetest.Must(d.Begin(t.Context(), bulk.Operation{
 		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w",
 		Progress: bulk.Running, ApprovedBy: "marta", Force: true,
-	}, ilse, 1)
-	require.NoError(t, err)
+	}, ilse, 1))(t)
 	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy},
 		"nobody approves by what they send")
-	_, err = d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))
-	require.ErrorIs(t, err, bulk.ErrRefused, "nobody refuses their own")
+	require.ErrorIs(t, filetest.ErrorOf(d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))),
+		bulk.ErrRefused, "nobody refuses their own")
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.

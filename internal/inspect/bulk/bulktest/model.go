@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -155,9 +156,8 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 			attributes[name] = again[name]
 		}
 	}
-	_, err := deadletter.Keep(context.Background(), w.faults, w.queue,
-		contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(deadletter.Keep(context.Background(), w.faults, w.queue,
+		contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)))
 }
 
 func (w *world) begin(t *rapid.T) {
@@ -177,8 +177,7 @@ func (w *world) begin(t *rapid.T) {
 			want++
 		}
 	}
-	total, err := operator.Total(context.Background(), f)
-	require.NoError(t, err)
+	total := filetest.Must(operator.Total(context.Background(), f))(t)
 	require.Equal(t, want, total)
 	by := w.author(t)
 	op, err := operator.Begin(context.Background(), bulk.Operation{
@@ -218,16 +217,14 @@ func (w *world) pick(t *rapid.T) bulk.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
 	}
-	op, err := w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t,
-		"operation"))
-	require.NoError(t, err)
+	op := filetest.Must(w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t,
+		"operation")))(t)
 	return op
 }
 
 func (w *world) approve(t *rapid.T) {
 	op, by, operator := w.pick(t), w.author(t), w.operator(nil)
-	total, err := operator.Total(context.Background(), op.Matching())
-	require.NoError(t, err)
+	total := filetest.Must(operator.Total(context.Background(), op.Matching()))(t)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
 	after, err := operator.Approve(context.Background(), op.ID,
 		audit.Change{Who: by, Why: "checked"}, total+seen)

@@ -27,21 +27,22 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
+const registered = `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`
+
 // first are the requests before a route can change something: method, path and body.
-var first = map[string]string{
-	"DELETE /v1/ops/products/{id}":  `PUT /v1/ops/products/orders {"points":5,"why":"before"}`,
-	"DELETE /v1/ops/customers/{id}": `PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`,
-	"DELETE /v1/ops/endpoints/{id}": `POST /v1/ops/endpoints {"id":"orders",` +
-		`"url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/rotate": `POST /v1/ops/endpoints {"id":"orders",` +
-		`"url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/disable": `POST /v1/ops/endpoints {"id":"orders",` +
-		`"url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/enable": `POST /v1/ops/endpoints {"id":"orders",` +
-		`"url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/queues/{id}/resume": `POST /v1/ops/queues/orders/pause {"why":"before"}`,
-	"POST /v1/ops/journal/periods/{period}/reopen": `POST /v1/ops/journal/periods/2026-02/close ` +
-		`{"why":"before"}`,
+var first = map[string][]string{
+	"DELETE /v1/ops/products/{id}":        {`PUT /v1/ops/products/orders {"points":5,"why":"before"}`},
+	"DELETE /v1/ops/customers/{id}":       {`PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`},
+	"DELETE /v1/ops/endpoints/{id}":       {registered},
+	"POST /v1/ops/endpoints/{id}/rotate":  {registered},
+	"POST /v1/ops/endpoints/{id}/disable": {registered},
+	"POST /v1/ops/endpoints/{id}/enable": {
+		registered, `POST /v1/ops/endpoints/orders/disable {"why":"before"}`,
+	},
+	"POST /v1/ops/queues/{id}/resume": {`POST /v1/ops/queues/orders/pause {"why":"before"}`},
+	"POST /v1/ops/journal/periods/{period}/reopen": {
+		`POST /v1/ops/journal/periods/2026-02/close {"why":"before"}`,
+	},
 }
 
 // shelf is a rig with a document of the id orders of each kind.
@@ -64,11 +65,9 @@ func shelf(t *testing.T) *rig {
 func shelfBefore(t *testing.T, route string) *rig {
 	t.Helper()
 	r := shelf(t)
-	if before := strings.SplitN(first[route], " ", 3); len(before) == 3 {
+	for _, request := range first[route] {
+		before := strings.SplitN(request, " ", 3)
 		r.does(t, before[0], before[1], before[2], nil)
-	}
-	if strings.HasSuffix(route, "/enable") {
-		r.does(t, http.MethodPost, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
 	}
 	return r
 }

@@ -25,8 +25,23 @@ import (
 	"billhook/internal/retry"
 )
 
+// event looks at an event, each place, step and emission of which has a sentence.
 func (r *rig) event(t require.TestingT, id string) events.Event {
-	return look[events.Event](t, r, "events/"+id)
+	event := look[events.Event](t, r, "events/"+id)
+	require.Regexp(t, "^(It|A worker) .*\\.$", event.Happened())
+	for _, spot := range event.Places {
+		require.NotEqual(t, string(spot.Place), spot.String())
+	}
+	for _, step := range event.History {
+		word := step.What == events.StepPublished || step.What == events.StepDone
+		require.Equal(t, !word, strings.Contains(step.Happened(), " "), step.What)
+	}
+	for _, one := range event.Emissions {
+		stateless := one
+		stateless.State = ""
+		require.NotEqual(t, stateless.String(), one.String())
+	}
+	return event
 }
 
 func (r *rig) begin(t *testing.T, runs bool) (op bulk.Operation) {
@@ -228,6 +243,7 @@ func TestEventIsShownByAnyOfItsDocuments(t *testing.T) {
 	died.Attributes = map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
 	processed, corrected := died, died
 	processed.State, corrected.State = deadletter.Processed, deadletter.Corrected
+	corrected.History = []deadletter.Act{{Kind: deadletter.Discard}, {Kind: deadletter.Complete}}
 	type row struct {
 		status dedupe.Status
 		reason string
@@ -256,7 +272,7 @@ func TestEventIsShownByAnyOfItsDocuments(t *testing.T) {
 			dedupe.DeadLettered, exhausted, "replay_ended received dead_lettered", inStore(processed),
 		},
 		"one that was corrected": {
-			dedupe.DeadLettered, exhausted, "corrected received dead_lettered", inStore(corrected),
+			dedupe.DeadLettered, exhausted, "discard complete corrected received dead_lettered", inStore(corrected),
 		},
 	}, func(t *testing.T, test row) {
 		r := open(t)
@@ -277,11 +293,14 @@ func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 		{EventID: "soon", EventType: "t", To: "elsewhere"},
 		{EventID: "expired", EventType: "t", To: "elsewhere"},
 		{EventID: "done", EventType: "t", To: "refunds"},
-		{EventID: "failed", EventType: "t", To: "refunds"},
+		{EventID: "failed", EventType: "t", To: "refunds"}, {EventID: "runs", EventType: "t", To: "refunds"},
+		{EventID: "died", EventType: "t", To: "refunds"},
 	}
 	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
 	later := func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }
 	r.commit(t, own(event), own(record("refunds", "default", "done")), own(failed),
+		own(created("refunds", "runs", dedupe.Processing, 0)),
+		own(created("refunds", "died", dedupe.DeadLettered, 0)),
 		waits(lane.Outbox, "l-1", "e1", "soon", nil), waits(lane.Delayed, "m-emission", "e1", "later", later))
 	shown := r.event(t, "e1")
 	emission := func(id, queue string, state events.EmissionState) events.Emission {
@@ -292,10 +311,12 @@ func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 		emission("expired", "elsewhere", events.EmissionPublished),
 		emission("done", "refunds", events.EmissionProcessed),
 		emission("failed", "refunds", events.EmissionFailed),
+		emission("runs", "refunds", events.EmissionProcessing),
+		emission("died", "refunds", events.EmissionDeadLettered),
 	}
 	want[0].Until, want[4].Reason = at.Add(time.Hour), "callee_down"
 	require.Equal(t, want, shown.Emissions)
-	require.Equal(t, []any{1, 5}, []any{shown.Waiting, len(shown.Emitted)})
+	require.Equal(t, []any{1, 7}, []any{shown.Waiting, len(shown.Emitted)})
 }
 
 func TestEventWithAnUnreadableRecordIsNotShownInPart(t *testing.T) {
@@ -360,33 +381,4 @@ func TestEventCostsFiftyReadsAtMost(t *testing.T) {
 	of := r.event(t, "dearest?queue=refunds")
 	require.Equal(t, []any{"refunds", dedupe.Failed, true}, []any{of.Queue, of.Status, of.More})
 	require.LessOrEqual(t, counter.Reads.Load()-before, int64(50), "behind all that was read of other queues")
-}
-
-func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
-	t.Parallel()
-	for _, place := range []events.Where{
-		events.PlaceBroker, events.PlaceLease, events.PlaceDelayed, events.PlaceOutbox, events.PlaceDeadLetterTopic,
-		events.PlaceDeadLetter, events.PlaceApproval, events.PlaceReplay, events.PlacePaused,
-	} {
-		require.Contains(t, events.Spot{Place: place, Until: at}.String(), " ", place)
-	}
-	for _, step := range []events.What{
-		events.StepReceived, events.StepKept, events.StepSilent, events.StepTried, events.StepRecorded,
-		events.StepConflicted, events.StepDied, events.StepAskedFor, events.StepReplayed, events.StepDiscarded,
-		events.StepCompleted, events.StepReplayEnded, events.StepCorrected, events.StepPaused,
-	} {
-		require.Contains(t, events.Step{What: step}.Happened(), " ", step)
-	}
-	for _, state := range []events.EmissionState{
-		events.EmissionWaiting, events.EmissionDelayed, events.EmissionPublished, events.EmissionProcessing,
-		events.EmissionFailed, events.EmissionDeadLettered,
-	} {
-		text := strings.TrimPrefix(events.Emission{State: state}.String(), events.Emission{}.String())
-		require.NotEmpty(t, text, state)
-	}
-	for _, status := range []dedupe.Status{
-		events.Waits, dedupe.Processing, dedupe.Failed, dedupe.Completed, dedupe.DeadLettered,
-	} {
-		require.Regexp(t, "^(It|A worker) .*\\.$", events.Event{Line: events.Line{Status: status}}.Happened())
-	}
 }

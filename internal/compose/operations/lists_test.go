@@ -107,12 +107,14 @@ func TestEachListIsFiltered(t *testing.T) {
 	r := open(t)
 	other, rent := created("refunds", "e4", dedupe.Completed, time.Minute), sale("default", "rent", "2026-03", 7)
 	other.EventType, other.CorrelationID, other.OrderingKey = "refund.made", "c4", "u4"
+	third := dead("refunds", "d3", "s", 3*time.Minute)
+	third.EventType, third.OrderingKey = "refund.made", "u4"
 	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)),
 		own(created("orders", "e2", dedupe.Failed, 2*time.Hour)), own(other),
 		own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)),
 		own(created("orders", "e6", dedupe.Completed, 24*time.Hour)),
 		inStore(dead("orders", "d1", "r", time.Minute)), inStore(dead("orders", "d5", "r", time.Minute)),
-		inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(dead("refunds", "d3", "s", 3*time.Minute)),
+		inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(third),
 		inStore(dead("refunds", "d4", "r", 4*time.Minute)))
 	for n, e := range []audit.Entry{
 		{Kind: bulk.AuditKind, Subject: "op-1", Action: "cancel", Who: "bob"},

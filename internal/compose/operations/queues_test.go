@@ -216,20 +216,13 @@ func TestBrokerIsReadWherePossible(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.counted(t, at, map[string]backlog.Held{"orders": {Messages: 12}})
-	for name, test := range map[string]struct {
-		broker broker
-		want   queues.Waiting
-	}{
-		"it answers": {
-			broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}},
-			queues.Waiting{Unacknowledged: new(int64(3)), OldestUnackedSeconds: new(console.Seconds(60))},
-		},
-		"it does not know the subscription": {
-			broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{},
-		},
+	for subscription, want := range map[string]queues.Waiting{
+		"orders-push": {Unacknowledged: new(int64(3)), OldestUnackedSeconds: new(console.Seconds(60))},
+		"other-push":  {},
 	} {
-		r.over(r.store, func(reads *events.Reads) { reads.Broker = test.broker })
-		require.Equal(t, test.want, r.queues(t).Items[0].Waiting, name)
+		held := map[string]backlog.Held{subscription: {Messages: 3, Oldest: at.Add(-time.Minute)}}
+		r.over(r.store, func(reads *events.Reads) { reads.Broker = broker{held: held} })
+		require.Equal(t, want, r.queues(t).Items[0].Waiting, subscription)
 	}
 	r.over(r.store, func(reads *events.Reads) { reads.Broker = broker{err: errors.New("down")} })
 	r.refuses(t, http.MethodGet, "/v1/ops/queues", "", http.StatusServiceUnavailable, "store_unavailable")

@@ -48,18 +48,6 @@ func TestInvalidConfigurationOfAWorkerIsRefused(t *testing.T) {
 			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
 			"queue mails: contract message.v2 is not a body format that is known",
 		}},
-		"a catalog that does not list the emissions of a handler": {func(c *worker.Config) {
-			q, ok := c.Catalog.HandledBy("subscriptions.record")
-			require.True(t, ok)
-			q.Handlers["trial.canceled"] = catalog.Handler{Name: "subscriptions.record"}
-			q.Handlers["order.refunded"] = catalog.Handler{
-				Name: "points.reverse", Emits: []string{"fis-domain-events"},
-			}
-		}, []string{
-			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the ` +
-				`catalog lists []`,
-			`event type order.refunded: points.reverse emits to [], and the catalog lists ["fis-domain-events"]`,
-		}},
 		"a catalog that delivers to endpoints without a target for them": {
 			func(c *worker.Config) { c.Catalog.Endpoints = catalog.Endpoints{} }, []string{
 				"targets.yaml: endpoints: is missing, and a queue delivers to them",

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
@@ -174,56 +173,6 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 	}).ID)
 	require.NoError(t, err)
 	require.Equal(t, 4*time.Second, d.waited, "five at once, and a second after each five but the last")
-}
-
-func TestAnOperationIsRefused(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	for want, op := range map[string]bulk.Operation{
-		"queue_unknown":  {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}},
-		"needs a reason": {Kind: deadletter.Replay, Filter: orders, Why: " "},
-		"0 items match now, not 1": {
-			Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w",
-		},
-		"the rate must be": {Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1},
-	} {
-		_, err := d.Begin(t.Context(), op, ilse, 1)
-		require.True(t, errors.As(err, new(*console.Refusal)) || errors.Is(err, audit.ErrInvalid), want)
-		require.ErrorContains(t, err, want)
-	}
-	require.Equal(t, deadletter.Open, d.only(t).State)
-}
-
-func TestAFilterSelectsExactly(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	d.now = d.now.Add(time.Hour)
-	d.bury(t, 2, "u2", "unknown_product", nil)
-	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) {
-		m.Attributes["event_type"] = "order.refunded"
-	})
-	all, _ := filetest.Both(d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100))(t)
-	for name, test := range map[string]struct {
-		filter bulk.Filter
-		want   int
-	}{
-		"all":            {orders, 3},
-		"a reason":       {bulk.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
-		"a type":         {bulk.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
-		"an event":       {bulk.Filter{Queue: "orders", EventID: "e2"}, 1},
-		"an event, late": {bulk.Filter{Queue: "orders", EventID: "e2", Until: dead.Add(time.Minute)}, 0},
-		"a key":          {bulk.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
-		"a key and more": {bulk.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
-		"since":          {bulk.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
-		"until":          {bulk.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
-		"one item":       {bulk.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
-	} {
-		total, err := d.Total(t.Context(), test.filter)
-		require.NoError(t, err, name)
-		require.Equal(t, test.want, total, name)
-	}
 }
 
 // TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and

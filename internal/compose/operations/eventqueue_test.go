@@ -45,43 +45,32 @@ func (r *rig) compatible(t *testing.T, method, path string, data any) (code stri
 
 func TestStatsOfTheEventQueueCountEachEventOnce(t *testing.T) {
 	t.Parallel()
-	recorded := func(r *rig, id string, status dedupe.Status) {
-		r.commit(t, own(created("orders", id, status, 0)))
+	type happening = func(r *rig, id string)
+	recorded := func(status dedupe.Status) happening {
+		return func(r *rig, id string) { r.commit(t, own(created("orders", id, status, 0))) }
 	}
+	kept := func(due time.Time, timer bool) happening {
+		return func(r *rig, id string) { r.put(t, "orders", "", id, due, timer) }
+	}
+	emitted := func(r *rig, id string) { r.emitted(t, "orders", id) }
+	buried := func(r *rig, id string) { r.bury(t, declared.Queues[0], id, id, "{}") }
+	failed, later := recorded(dedupe.Failed), at.Add(time.Hour)
 	events := []struct {
 		name            string
 		orders, refunds int64 // messages of the event in the broker
-		happens         func(*rig)
+		happens         []happening
 		counted         string // empty: nowhere
 	}{
 		{"waits in the broker", 1, 0, nil, "pending"},
 		{"waits on a paused queue", 0, 1, nil, "pending"},
-		{
-			"waits behind another of its key", 0, 0, func(r *rig) {
-				r.put(t, "orders", "", "behind", time.Time{}, false)
-			}, "pending",
-		},
-		{"is committed and not yet published", 0, 0, func(r *rig) { r.emitted(t, "orders", "emitted") }, "pending"},
-		{
-			"is a timer of an order or has a time of delivery", 0, 0, func(r *rig) {
-				r.put(t, "orders", "", "timer", at.Add(time.Hour), true)
-			}, "",
-		},
-		{"failed, and its message is kept", 0, 0, func(r *rig) {
-			recorded(r, "kept", dedupe.Failed)
-			r.put(t, "orders", "", "kept", at.Add(time.Minute), false)
-		}, "failed"},
-		{
-			"failed, and the broker has its message", 1, 0, func(r *rig) {
-				recorded(r, "nacked", dedupe.Failed)
-			}, "failed",
-		},
-		{"is in processing", 1, 0, func(r *rig) { recorded(r, "runs", dedupe.Processing) }, "processing"},
-		{"is completed", 0, 0, func(r *rig) { recorded(r, "done", dedupe.Completed) }, "completed"},
-		{"is dead", 0, 0, func(r *rig) {
-			recorded(r, "dead", dedupe.DeadLettered)
-			r.bury(t, declared.Queues[0], "dead", "dead", "{}")
-		}, "deadLetter"},
+		{"waits behind another of its key", 0, 0, []happening{kept(time.Time{}, false)}, "pending"},
+		{"is committed and not yet published", 0, 0, []happening{emitted}, "pending"},
+		{"is a timer of an order or has a time of delivery", 0, 0, []happening{kept(later, true)}, ""},
+		{"failed, and its message is kept", 0, 0, []happening{failed, kept(later, false)}, "failed"},
+		{"failed, and the broker has its message", 1, 0, []happening{failed}, "failed"},
+		{"is in processing", 1, 0, []happening{recorded(dedupe.Processing)}, "processing"},
+		{"is completed", 0, 0, []happening{recorded(dedupe.Completed)}, "completed"},
+		{"is dead", 0, 0, []happening{recorded(dedupe.DeadLettered), buried}, "deadLetter"},
 	}
 	stats := func(r *rig, orders, refunds int64) (counted map[string]any) {
 		require.NoError(t, backlog.Write(t.Context(), r.store, at,
@@ -94,12 +83,11 @@ func TestStatsOfTheEventQueueCountEachEventOnce(t *testing.T) {
 	}
 	together, all, orders, refunds := open(t), empty(), int64(0), int64(0)
 	require.Equal(t, empty(), stats(together, 0, 0), "the answer of the API's documentation")
-	for _, event := range events {
+	for i, event := range events {
 		alone, want := open(t), empty()
-		for _, r := range []*rig{alone, together} {
-			if event.happens != nil {
-				event.happens(r)
-			}
+		for _, happens := range event.happens {
+			happens(alone, fmt.Sprint("e", i))
+			happens(together, fmt.Sprint("e", i))
 		}
 		if orders, refunds = orders+event.orders, refunds+event.refunds; event.counted != "" {
 			want[event.counted] = 1.

@@ -152,16 +152,14 @@ func eachPage(
 	fillPages(tb, db, config.Catalog.Queues[0].ID, events)
 	var cookies []*http.Cookie
 	visit := func(method, path, form string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(tb.Context(), method, path, strings.NewReader(form))
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-		r.Header.Set("Sec-Fetch-Site", "same-origin")
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for _, cookie := range cookies {
-			r.AddCookie(cookie)
-		}
-		answer := httptest.NewRecorder()
-		w.ServeHTTP(answer, r)
-		return answer
+		return respond(w, method, path, form, func(r *http.Request) {
+			r.Header.Del("X-Operator")
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for _, cookie := range cookies {
+				r.AddCookie(cookie)
+			}
+		})
 	}
 	cookies = visit(http.MethodPost, "/ops/sign-in", "name=ada").Result().Cookies()
 	look("/tasks", runTasks)

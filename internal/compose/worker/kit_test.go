@@ -172,11 +172,16 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 	})
 }
 
-func respond(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
+func respond(
+	w http.Handler, method, path, body string, changes ...func(*http.Request),
+) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Operator", "ada")
+	for _, change := range changes {
+		change(r)
+	}
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, r)
 	return answer

@@ -90,9 +90,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 				require.Contains(t, said, collection+"/", path)
 			}
 			require.Contains(t, log.String(), `"msg":"document left out of a list","collection":"`+collection+`"`)
-			counted := httptest.NewRecorder()
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
-			metrics.Handler().ServeHTTP(counted, request)
+			counted := respond(metrics.Handler(), http.MethodGet, "/metrics", "")
 			metric := `billhook_documents_unreadable_total{collection="` + collection + `"}`
 			require.Contains(t, counted.Body.String(), metric)
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -136,11 +135,10 @@ func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	})
 	for _, path := range paths {
 		require.Equal(t, http.StatusUnauthorized, respond(closed, http.MethodPost, path, "").Code, path)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(`{}`))
-		r.RemoteAddr, r.Host = "127.0.0.1:1", "rebound.example:8081"
-		r.Header.Set("Origin", "http://rebound.example:8081") // a page whose own name resolves to this server
-		answer := httptest.NewRecorder()
-		browsed.ServeHTTP(answer, r)
+		answer := respond(browsed, http.MethodPost, path, `{}`, func(r *http.Request) {
+			r.Host = "rebound.example:8081" // a page whose own name resolves to this server
+			r.Header.Set("Origin", "http://rebound.example:8081")
+		})
 		require.Equal(t, http.StatusForbidden, answer.Code)
 		require.Contains(t, answer.Body.String(), `"code":"cross_origin"`)
 	}

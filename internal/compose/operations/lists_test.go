@@ -142,6 +142,9 @@ func TestEachListIsFiltered(t *testing.T) {
 		}
 		r.keepsJournal()
 	}
+	for _, doc := range storetest.All(t, r.store, audit.Collection) { // an entry is no operation
+		r.refuses(t, http.MethodGet, "/v1/ops/operations/"+url.PathEscape(doc.Key.ID), "", 404, "unknown")
+	}
 	preview := look[deadletters.Preview](t, r, "dead-letters/preview?queue=refunds&items=d2,d3,d9")
 	require.Equal(t, deadletters.Counts{"r": 1, "s": 1}, preview.ByReason)
 }

@@ -210,35 +210,6 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
-// TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other
-// numbers.
-func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.queue.FourEyes = true
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	op := d.begin(t, deadletter.Replay, orders, nil)
-	asked, more := filetest.Both(bulk.Asked(t.Context(), d.store, "orders", 1))(t)
-	require.Len(t, asked, 1)
-	require.Equal(t, []any{op.ID, true, false}, []any{asked[0].ID, asked[0].DealsWith(d.only(t)), more})
-
-	// What has died since it was begun is none of it.
-	d.now = d.now.Add(time.Minute)
-	d.bury(t, 2, "u2", "unknown_product", nil)
-	require.NoError(t, filetest.ErrorOf(d.Approve(t.Context(), op.ID, byName("marta", "checked"), 1)))
-	op = filetest.Must(d.Run(t.Context(), op.ID))(t)
-	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
-	require.Len(t, d.broker.messages, 1)
-	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Finished: 1, bulk.Running: 0} {
-		listed, _ := filetest.Both(d.InStage(t.Context(), progress, store.Cursor{}, 10))(t)
-		require.Len(t, listed, want, "without the entries of the audit beside them")
-	}
-	for _, doc := range storetest.All(t, d.store, audit.Collection) {
-		_, err := d.Operation(t.Context(), doc.Key.ID)
-		require.Equal(t, audit.IsEntry(doc.Key.ID), errors.Is(err, bulk.ErrUnknown))
-	}
-}
-
 func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)

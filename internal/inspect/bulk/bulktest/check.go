@@ -44,6 +44,7 @@ func (w *world) check(t *rapid.T) {
 			[]any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
 	}
 	w.checkMessages(t)
+	asked, _ := filetest.Both(bulk.Asked(context.Background(), w.faults, w.queue.ID, 100))(t)
 	for _, id := range w.operations {
 		op := filetest.Must(operator.Operation(context.Background(), id))(t)
 		if before, over := w.over[id]; over {
@@ -58,6 +59,8 @@ func (w *world) check(t *rapid.T) {
 				require.Contains(t, chosen, item, "it touches what was chosen alone")
 			}
 		}
+		waits := func(one bulk.Operation) bool { return one.ID == id }
+		require.Equal(t, op.Progress == bulk.Waiting, slices.ContainsFunc(asked, waits))
 		for item, times := range w.replays[id] {
 			require.Equal(t, 1, times, "%s was replayed more than once by %s", item, id)
 		}

@@ -65,8 +65,8 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 			},
 		}
 		var order []int
-		for n := range rapid.IntRange(1, 25).Draw(t, "items") {
-			order = append(order, n)
+		for w.deaths = range rapid.IntRange(1, 25).Draw(t, "items") {
+			order = append(order, w.deaths)
 		}
 		for _, n := range rapid.Permutation(order).Draw(t, "they die in this order") {
 			w.bury(t, n, nil)
@@ -76,6 +76,7 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
 			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct,
 			"a dead letter comes again":    w.again,
+			"another event dies":           func(t *rapid.T) { w.deaths++; w.bury(t, w.deaths, nil) },
 			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute)
 			},
@@ -94,6 +95,7 @@ type world struct {
 	queue  catalog.Queue
 	now    time.Time
 	names  int
+	deaths int // the number of the last event that has died
 	// operations are all that have begun; over has those that were seen to be over, as they were then.
 	operations []string
 	over       map[string]bulk.Operation

@@ -329,7 +329,8 @@ func TestDevFirstPrintsTheAddressOfItsPagesAndItsWaits(t *testing.T) {
 			require.NotContains(t, strings.ReplaceAll(said, "2>", ""), "<", "a command can be pasted")
 			for _, service := range []string{"/v1/ops", "/ops"} {
 				//nolint:noctx // the server is the test's own
-				response := filetest.Must(http.Get(worker + service + "/catalog/queues/paynow-events"))(t)
+				response, err := http.Get(worker + service + "/catalog/queues/paynow-events")
+				require.NoError(t, err)
 				page, err := io.ReadAll(response.Body)
 				require.NoError(t, response.Body.Close())
 				require.NoError(t, err)

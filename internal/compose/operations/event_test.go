@@ -293,7 +293,8 @@ func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 		{EventID: "soon", EventType: "t", To: "elsewhere"},
 		{EventID: "expired", EventType: "t", To: "elsewhere"},
 		{EventID: "done", EventType: "t", To: "refunds"},
-		{EventID: "failed", EventType: "t", To: "refunds"}, {EventID: "runs", EventType: "t", To: "refunds"},
+		{EventID: "failed", EventType: "t", To: "refunds"},
+		{EventID: "runs", EventType: "t", To: "refunds"},
 		{EventID: "died", EventType: "t", To: "refunds"},
 	}
 	failed.Status, failed.LastError = dedupe.Failed, "callee_down"

@@ -66,14 +66,8 @@ func BenchmarkPush(b *testing.B) {
 				}
 				requests := make([]*http.Request, b.N)
 				for i := range requests {
-					of := body(fmt.Sprintf("event-%07d", i))
-					data := filetest.Must(of.Append(nil))(b)
-					id, eventType := of.Identity()
-					requests[i] = pushOf(b, "/push/"+q.ID, id, morning,
-						contract.Message{Data: data, Attributes: map[string]string{
-							contract.AttrEventID: id, "event_type": eventType, "routing_key": eventType,
-							"ordering_key": "key-" + id,
-						}})
+					m := carrying(b, body(fmt.Sprintf("event-%07d", i)))
+					requests[i] = pushOf(b, "/push/"+q.ID, m.Attributes["event_id"], morning, m)
 				}
 				b.ReportAllocs()
 				b.ResetTimer()

@@ -146,17 +146,24 @@ func pushed(
 	return recorder.Code, answer.Outcome, answer.Reason
 }
 
+// carrying is the message of a body, with more attributes.
+func carrying(t require.TestingT, body contract.Body, more ...string) contract.Message {
+	id, eventType := body.Identity()
+	attributes := map[string]string{
+		"event_id": id, "event_type": eventType, "routing_key": eventType, "ordering_key": "key-" + id,
+	}
+	for i := 0; i < len(more); i += 2 {
+		attributes[more[i]] = more[i+1]
+	}
+	return contract.Message{Data: filetest.Must(body.Append(nil))(t), Attributes: attributes}
+}
+
 // posted delivers a body as Pub/Sub does, with more attributes, and returns the answer's status and reason.
 func posted(
 	t require.TestingT, w http.Handler, path string, body contract.Body, more ...string,
 ) (code int, reason string) {
-	data := filetest.Must(body.Append(nil))(t)
-	id, eventType := body.Identity()
-	attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id}
-	for i := 0; i < len(more); i += 2 {
-		attributes[more[i]] = more[i+1]
-	}
-	code, _, reason = pushed(t, w, path, "m-"+id, morning, contract.Message{Data: data, Attributes: attributes})
+	m := carrying(t, body, more...)
+	code, _, reason = pushed(t, w, path, "m-"+m.Attributes["event_id"], morning, m)
 	return code, reason
 }
 

@@ -87,29 +87,23 @@ func TestWorkerServesItsRoutes(t *testing.T) {
 	var log strings.Builder
 	w := open(t, func(c *worker.Config) {
 		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
-		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
-			{
-				ID: "orders", Enabled: true, Contract: contract.PaymentV1,
-				Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}},
-			},
-		}}
-		c.Handlers = func(r *handler.Registry) {
-			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) {
+		ours(func(r *handler.Registry) {
+			r.Tx("ours", func(context.Context, handler.Event) (handler.Effect, error) {
 				return handler.Effect{}, nil
 			})
-		}
+		})(c)
 	})
 	require.NoError(t, w.Alarm.At(t.Context(), morning),
 		"without an alarm the task of the next minute releases messages")
 	w.Start()
 	defer w.Close()
 	require.Contains(t, log.String(),
-		`"msg":"queue served","queue":"orders","pool":"","handlers":["order.paid -> points.lose"]`)
+		`"msg":"queue served","queue":"ours","pool":"p","handlers":["order.confirmed -> ours"]`)
 	for _, drained := range []bool{false, true} {
 		for request, want := range map[string][2]int{
 			"GET /health/live": {200, 200}, "GET /health/ready": {200, 503}, "GET /metrics": {404, 404},
 			"GET /v1/ops/events/e1": {404, 404},
-			"POST /push/orders":     {400, 503}, "POST /push/nobody": {404, 503}, "GET /push/nobody": {405, 405},
+			"POST /push/ours":       {400, 503}, "POST /push/nobody": {404, 503}, "GET /push/nobody": {405, 405},
 			"GET /nothing":          {404, 404},
 			"GET /v1/ops/endpoints": {500, 500},
 		} {

@@ -31,13 +31,12 @@ type checkAnswer struct{ Mistakes []catalog.Mistake }
 
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	t.Parallel()
-	printed, err := check(t, "")
-	require.NoError(t, err)
+	printed := filetest.Must(check(t, ""))(t)
 	require.Regexp(t, `The catalog is sound: \d+ queues, built in\.`, printed)
 	// The loader takes it, and no program has its handlers.
 	small := filepath.Join("..", "..", "catalog", "testdata", "small")
 	for _, args := range [][]string{{"", small}, {small}, {"nowhere", small}} {
-		printed, err = check(t, args[0], args[1:]...)
+		printed, err := check(t, args[0], args[1:]...)
 		require.EqualError(t, err, "catalog check: mistakes: 2")
 		require.Equal(t, 1, serve.ExitCode(err))
 		const unregistered = ": no handler is registered as "
@@ -45,7 +44,7 @@ func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 			"\"seats.take\"\n"+small+"/queues.yaml:39: queue bookings: event type seat.freed"+unregistered+
 			"\"seats.free\"\n", printed)
 	}
-	printed, err = check(t, filepath.Join("..", "..", "catalog", "testdata", "crooked"))
+	printed, err := check(t, filepath.Join("..", "..", "catalog", "testdata", "crooked"))
 	require.Error(t, err)
 	require.Contains(t, printed, "queue ordered: event type hall.*.closed: post:post-office/cards and the "+
 		"queue disagree on whether attempts are gathered into batches")
@@ -214,8 +213,7 @@ func TestAnImportShowsAPreviewAsksMovesAndListsRefusals(t *testing.T) {
 		require.NotContains(t, out, "hunter2")
 		return out, err
 	}
-	said, err := run("", "--dry-run", "--wide")
-	require.NoError(t, err)
+	said := filetest.Must(run("", "--dry-run", "--wide"))(t)
 	for _, line := range []string{
 		"sub-plan-change  q:sub:plan_change         waiting  5         -\n",
 		"sub-plan-change  q:sub:plan_change:failed  failed   1         they have failed; --failed takes them, " +
@@ -229,7 +227,7 @@ func TestAnImportShowsAPreviewAsksMovesAndListsRefusals(t *testing.T) {
 	require.EqualError(t, filetest.ErrorOf(run("no\n")), "nothing was changed")
 	require.Zero(t, *taken)
 
-	said, err = run("5\n")
+	said, err := run("5\n")
 	require.EqualError(t, err, "2 messages were refused, and stay where they were")
 	require.Equal(t, 3, *taken)
 	require.Contains(t, said, "\nMoved: sub-plan-change 3\nRefused, and where they were, of which the first "+

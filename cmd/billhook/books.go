@@ -32,9 +32,7 @@ func (p *program) books() {
 			list, _ := known().Find("seals ls")
 			all := console.Input{Query: url.Values{"all": {"true"}}}
 			_, err = p.pages(ctx, list, all, 0, func(items reflect.Value) {
-				for _, s := range items.Interface().([]seal.Seal) { //nolint:forcetypeassert // the row lists seals
-					now = append(now, seal.Seal{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash})
-				}
+				now = append(now, items.Interface().([]seal.Seal)...) //nolint:forcetypeassert // the row lists seals
 			})
 			if err != nil {
 				return found, err

@@ -97,11 +97,10 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 	waits := map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits]
 	d.printf("The waits between attempts are %s (--waits short or catalog).\n", waits)
-	real := false
 	for _, target := range d.catalog.TargetsOf("") {
 		if at := d.getenv(target.URLVariable); at != "" {
 			d.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", target.URLVariable, at)
-			real = true
+			d.NoSamples = true
 		}
 	}
 	if d.reused {
@@ -110,7 +109,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	} else if d.Data != "" {
 		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	}
-	if !d.NoSamples && !real {
+	if !d.NoSamples {
 		if err := d.demonstrate(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}

@@ -45,12 +45,11 @@ func TestTheCanaryReportsWhereItIsLost(t *testing.T) {
 	for name := range c.Sources {
 		secrets[name] = []string{devSecret}
 	}
-	stack, err := devstack.Start(t.Context(), devstack.Config{
+	stack := filetest.Must(devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "p", Secrets: secrets,
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		OpsTokens: []string{opsToken}, Log: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
+	}))(t)
 	t.Cleanup(func() { require.NoError(t, stack.Close()) })
 	became := filetest.Must(canaryThrough(t, asAda, stack.WebhookURL, stack.WorkerURL))(t)
 	require.Contains(t, became, ", at attempt 1")

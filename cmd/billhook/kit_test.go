@@ -76,8 +76,7 @@ func succeeds(t *testing.T, environment map[string]string, args ...string) strin
 
 func programOf(t *testing.T, environment map[string]string, out io.Writer) *program {
 	t.Helper()
-	p, err := newProgram(func(name string) string { return environment[name] }, out)
-	require.NoError(t, err)
+	p := filetest.Must(newProgram(func(name string) string { return environment[name] }, out))(t)
 	p.load = func(dir string) (*catalog.Catalog, error) {
 		if dir == "" {
 			return catalogtest.Shipped(), nil // which is read once
@@ -88,15 +87,15 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 }
 
 // step is a command, a person's answer to its question, and what is printed, or how the command fails. Texts
-// with … between them are printed one after the other.
-type step struct{ line, typed, want, fails string }
+// with … between them are printed one after the other. answer is that of a worker of the step's own.
+type step struct{ line, typed, want, fails, answer string }
 
 // walk has the steps of a name in testdata/walks.yaml, with names in braces replaced.
 func walk(t *testing.T, name string, pairs ...string) (steps []step) {
 	t.Helper()
 	names := strings.NewReplacer(pairs...)
 	for _, s := range filetest.YAML[map[string][]map[string]string](t, "testdata", "walks.yaml")[name] {
-		one := step{s["line"], s["typed"], s["want"], s["fails"]}
+		one := step{s["line"], s["typed"], s["want"], s["fails"], s["answer"]}
 		one.line, one.want, one.fails = names.Replace(one.line), names.Replace(one.want), names.Replace(one.fails)
 		steps = append(steps, one)
 	}
@@ -108,6 +107,9 @@ func walk(t *testing.T, name string, pairs ...string) (steps []step) {
 func play(t *testing.T, as map[string]string, server string, steps []step) {
 	t.Helper()
 	for _, s := range steps {
+		if s.answer != "" {
+			server = listen(t, answering(s.answer))
+		}
 		args := append(strings.Fields(s.line), "--server", server)
 		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, args...)
 		if s.fails == "" {

@@ -40,12 +40,10 @@ type program struct {
 	stdout io.Writer
 	// stdin is the standard input; nil: the process's.
 	stdin io.Reader
-	// width is how many characters a line may have.
+	// width is how many characters a line may have; 0, as with --wide: tables show all columns.
 	width int
 	// output is how an answer is printed: asTable, asJSON or asCSV.
 	output string
-	// wide: tables show all columns.
-	wide bool
 	// codes: a code, such as a state or a reason, was printed. explained: so was the page that explains it.
 	codes, explained bool
 	// root is the parent of all commands. runs: one of them was called correctly, and began to run.
@@ -132,7 +130,7 @@ func (p *program) commands() *cobra.Command {
 	})
 	p.completes(root, "output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
-	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
+	flags.BoolFunc("wide", "leave no column of a table out", func(string) error { p.width = 0; return nil })
 	flags.StringVar(&p.env.Server, "server", p.env.Server, "the address of ops, the service for people, or of "+
 		"the worker where it serves people too; else that of BILLHOOK_SERVER")
 	const webhook = "the webhook service's address, else that of BILLHOOK_WEBHOOK"

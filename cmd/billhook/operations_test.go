@@ -23,8 +23,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/pauses"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -129,21 +127,6 @@ func TestTheSecondPersonConfirmsThePreview(t *testing.T) {
 	require.JSONEq(t, `{"expect":2,"why":"checked"}`, worker.bodies["/operations/id-1/approve"])
 }
 
-// A worker that may not change subscriptions only records the pause.
-func TestAPauseThatIsOnlyRecordedFails(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-	recorded := filetest.Must(json.Marshal(pauses.PauseState{
-		Queue: "orders", Subscription: pause.Pushing,
-		Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: at},
-	}))(t)
-	play(t, nil, listen(t, answering(string(recorded))), []step{{
-		line:  "queues pause orders --why w --yes",
-		want:  `w\u001b[2J…run billhook admin switch orders, with your own credentials`,
-		fails: "the subscription of orders is pushing, and should be paused",
-	}})
-}
-
 func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,14 +188,4 @@ func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 		Reads:    events.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
 		Products: &products.Editor{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
 	}), walk(t, "a change is made once its effect is confirmed"))
-}
-
-func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
-	t.Parallel()
-	server := listen(t, answering(`{"query":"auth0|u7","items":[
-		{"kind":"customer","id":"c-7","path":"/v1/ops/customers/c-7"},
-		{"kind":"account","id":"points:user:auth0|u7","path":"/v1/ops/accounts/points:user:auth0%7Cu7"}]}`))
-	play(t, asAda, server, []step{
-		{line: "search auth0|u7 --wide", want: "customers show c-7\n…accounts show 'points:user:auth0|u7'\n"},
-	})
 }

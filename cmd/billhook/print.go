@@ -185,14 +185,11 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 
 // table prints rows below their headings, and says which columns do not fit; with --wide all of them do.
 func (p *program) table(columns []console.Column, rows [][]string) {
-	width, shown := p.width, []screen.Column{}
-	if p.wide {
-		width = 0
-	}
+	shown := []screen.Column{}
 	for _, c := range columns {
 		shown = append(shown, screen.Column{ID: c.ID, Less: c.Less})
 	}
-	text, left := screen.Table(shown, rows, width)
+	text, left := screen.Table(shown, rows, p.width)
 	p.printf("%s", laidOut(text))
 	if len(left) > 0 {
 		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))

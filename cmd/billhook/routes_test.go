@@ -22,28 +22,36 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// routeOf is the route of the API for a request, such as "GET /v1/ops/orders/{id}"; empty: there is
-// none.
-func routeOf(api chi.Routes, r *http.Request) string {
-	found := chi.NewRouteContext()
-	if !strings.HasPrefix(r.URL.Path, "/v1/ops/") || !api.Match(found, r.Method, r.URL.EscapedPath()) {
-		return ""
-	}
-	return r.Method + " " + found.RoutePattern()
-}
-
-func routes(t *testing.T) (router chi.Router, all []string) {
+// routes are those of the API, such as "GET /v1/ops/orders/{id}".
+func routes(t *testing.T) (all []string) {
 	t.Helper()
-	router = chi.NewRouter()
-	(&api.Server{Catalog: known()}).Routes(router)
 	require.NoError(t,
-		chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		chi.Walk(served(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 			if strings.HasPrefix(route, "/v1/ops/") {
 				all = append(all, method+" "+strings.TrimSuffix(route, "/"))
 			}
 			return nil
 		}))
-	return router, all
+	return all
+}
+
+func served() chi.Router {
+	router := chi.NewRouter()
+	(&api.Server{Catalog: known()}).Routes(router)
+	return router
+}
+
+// watched is a fullWorker that shows each request to the API with its route, of which there has to be one.
+func watched(t *testing.T, see func(route string, r *http.Request)) (address string) {
+	t.Helper()
+	api := served()
+	return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if found := chi.NewRouteContext(); strings.HasPrefix(r.URL.Path, "/v1/ops/") {
+			assert.True(t, api.Match(found, r.Method, r.URL.EscapedPath()), "there is no %s %s", r.Method, r.URL)
+			see(r.Method+" "+found.RoutePattern(), r)
+		}
+		fullWorker(w, r)
+	}))
 }
 
 // noWhy are the routes that change something without a reason, as in the API's own test.
@@ -61,22 +69,17 @@ var notCalled = map[string]string{
 // that exist, and gives a reason where it changes something.
 func TestEveryRouteIsCalledByACommand(t *testing.T) {
 	t.Parallel()
-	api, all := routes(t)
+	all := routes(t)
 	var called sync.Map
-	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		route := routeOf(api, r)
-		if strings.HasPrefix(r.URL.Path, "/v1/ops/") {
-			assert.NotEmpty(t, route, "the API has no route for %s %s", r.Method, r.URL)
-			called.Store(route, true)
-			if r.Method != http.MethodGet {
-				var reason struct{ Why string }
-				_ = json.NewDecoder(r.Body).Decode(&reason) // no body has no reason
-				assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "",
-					"%s: it needs a reason, or an entry in noWhy", route)
-			}
+	worker := watched(t, func(route string, r *http.Request) {
+		called.Store(route, true)
+		if r.Method != http.MethodGet {
+			var reason struct{ Why string }
+			_ = json.NewDecoder(r.Body).Decode(&reason) // no body has no reason
+			assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "",
+				"%s: it needs a reason, or an entry in noWhy", route)
 		}
-		fullWorker(w, r)
-	}))
+	})
 	t.Run("commands", func(t *testing.T) {
 		useAll(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, _, out string, err error) {
 			require.NoError(t, err)
@@ -95,13 +98,11 @@ func TestEveryRouteIsCalledByACommand(t *testing.T) {
 
 func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 	t.Parallel()
-	api, _ := routes(t)
-	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if route := routeOf(api, r); r.Method != http.MethodGet && route != "" {
+	worker := watched(t, func(route string, r *http.Request) {
+		if r.Method != http.MethodGet {
 			assert.Contains(t, noWhy, route, "without a reason a command only reads")
 		}
-		fullWorker(w, r)
-	}))
+	})
 	reasons := 0
 	for _, command := range leaves(t) {
 		if command.Flag("why") != nil {

@@ -178,8 +178,7 @@ func TestAMessageIsSentAsInItsFileExceptForFlags(t *testing.T) {
 func TestDeliverAtAcceptsAWaitFromNow(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
-	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")))
 	due := filetest.Must(time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string)))(t)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }

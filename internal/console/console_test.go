@@ -145,14 +145,13 @@ func TestATextThatAFieldDoesNotTakeIsRefusedBeforeItIsSent(t *testing.T) {
 		_, err := o.Input(func(f console.Field) (string, bool) { return given, f.Name == name })
 		require.ErrorContains(t, err, "refused", name)
 	}
-	in, err := o.Input(func(f console.Field) (string, bool) {
+	in := filetest.Must(o.Input(func(f console.Field) (string, bool) {
 		return map[string]string{
 			"id": "b1", "since": "7d", "full": "true", "size": "12", "files": `{"a":[1]}`,
 		}[f.Name], true
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.JSONEq(t, `{"full":true,"size":12,"files":{"a":[1]}}`, string(in.Body))
-	_, err = o.Call(t.Context(), audit.Author{Proof: audit.ThisMachine, Name: "ada"}, in)
+	_, err := o.Call(t.Context(), audit.Author{Proof: audit.ThisMachine, Name: "ada"}, in)
 	var refused *console.Refusal
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, console.Refusal{

@@ -133,16 +133,14 @@ type HistoryOf struct {
 	ID string `json:"-" path:"id" validate:"required" help:"id"`
 }
 
-// OwnedHistory requests the changes of a tenant's thing.
-type OwnedHistory struct {
-	Owned
-	HistoryOf
-}
-
 // History returns the operation "<noun> history": who has changed a tenant's thing of a kind, when and why.
 func History(noun, kind string, from store.Querier) Operation {
+	type owned struct {
+		Owned
+		HistoryOf
+	}
 	return New(history(noun),
-		func(ctx context.Context, _ audit.Author, in OwnedHistory) (List[audit.Entry], error) {
+		func(ctx context.Context, _ audit.Author, in owned) (List[audit.Entry], error) {
 			return Listed(audit.Subject{Kind: kind, Tenant: in.Tenant, ID: in.ID}.List(ctx, from, in.After, in.Limit))
 		})
 }

@@ -219,31 +219,3 @@ func TestEventShowsItsEntries(t *testing.T) {
 		require.Empty(t, r.event(t, path).Effect, path)
 	}
 }
-
-func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	rent := sale("default", "rent", "2026-03", 7)
-	rent.Lines[0].Account, rent.Lines[1].Account = "rent", "cash"
-	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e3", "2026-02", 3),
-		sale("acme", "e1", "2026-03", 4), rent)
-	for i, tenant := range []string{"default", "default", "acme"} {
-		r.credit(t, tenant, fmt.Sprint("e-o", i), fmt.Sprint("o", i), ledger.UserPoints("u1"), 100, 0)
-	}
-	lists := map[string][]string{
-		"period=2026-03&account=cash":           {"e1", "rent"},
-		"period=2026-03&tenant=acme":            {"e1", "e-o2"},
-		"period=2026-03":                        {"e1", "rent", "e-o0", "e-o1"},
-		"from=2020-01&to=2026-03&account=cash":  {"e3", "e1", "rent"},
-		"account=points:user:u1":                {"e-o0", "e-o1"},
-		"account=points:user:u1&tenant=acme":    {"e-o2"},
-		"account=points:user:u1&period=2026-02": nil,
-		"period=2026-03&account=points:user":    {"e-o0", "e-o1"},
-	}
-	for range 2 { // the second time a journal runs
-		for query, want := range lists {
-			require.ElementsMatch(t, want, r.all(t, "journal/entries?limit=2&"+query, "event_id"), query)
-		}
-		r.keepsJournal()
-	}
-}

@@ -25,8 +25,23 @@ import (
 	"billhook/internal/retry"
 )
 
+// event looks at an event, each place, step and emission of which has a sentence.
 func (r *rig) event(t require.TestingT, id string) events.Event {
-	return look[events.Event](t, r, "events/"+id)
+	event := look[events.Event](t, r, "events/"+id)
+	require.Regexp(t, "^(It|A worker) .*\\.$", event.Happened())
+	for _, spot := range event.Places {
+		require.NotEqual(t, string(spot.Place), spot.String())
+	}
+	for _, step := range event.History {
+		word := step.What == events.StepPublished || step.What == events.StepDone
+		require.Equal(t, !word, strings.Contains(step.Happened(), " "), step.What)
+	}
+	for _, one := range event.Emissions {
+		stateless := one
+		stateless.State = ""
+		require.NotEqual(t, stateless.String(), one.String())
+	}
+	return event
 }
 
 func (r *rig) begin(t *testing.T, runs bool) (op bulk.Operation) {
@@ -72,46 +87,50 @@ func TestEventIsFoundWhereverItWaits(t *testing.T) {
 	recorded := func(status dedupe.Status) store.Write {
 		record := record("orders", "default", "e1")
 		record.Status, record.ProcessedAt, record.NextRetryAt, record.LeaseUntil = status, time.Time{}, due, due
+		if status == dedupe.Processing {
+			record.Message = &contract.Message{Data: []byte("no\xffJSON")}
+		}
 		return own(record)
 	}
 	dies := func(t *testing.T, r *rig) { r.bury(t, declared.Queues[0], "e1", "17", "{}") }
 	type row struct {
 		status  dedupe.Status
+		payload string // where its message is kept; empty: nowhere
 		want    []string
 		happens func(t *testing.T, r *rig)
 	}
-	stored := func(status dedupe.Status, want string, writes ...store.Write) row {
-		return row{status, []string{want}, func(t *testing.T, r *rig) { r.commit(t, writes...) }}
+	stored := func(status dedupe.Status, payload, want string, writes ...store.Write) row {
+		return row{status, payload, []string{want}, func(t *testing.T, r *rig) { r.commit(t, writes...) }}
 	}
 	const failed, delayed = "broker of orders since 1s until 1h0m0s",
 		"delayed of orders since 0s until 1h0m0s  u1"
 	const died = "dead_letter of orders since 0s until 1h0m0s, 1 dead letters, 0 operations"
 	filetest.Each(t, map[string]row{
-		"in the broker, for its next attempt": stored(dedupe.Failed, failed, recorded(dedupe.Failed)),
-		"with a worker": stored(dedupe.Processing, "lease of orders since 1s until 1h0m0s",
+		"in the broker, for its next attempt": stored(dedupe.Failed, "", failed, recorded(dedupe.Failed)),
+		"with a worker": stored(dedupe.Processing, "lease", "lease of orders since 1s until 1h0m0s",
 			recorded(dedupe.Processing)),
-		"delayed, without a record": stored(events.Waits, delayed, delayedLane("l", due),
+		"delayed, without a record": stored(events.Waits, "delayed", delayed, delayedLane("l", due),
 			waits(lane.Delayed, "l-2", "e1", "", later)),
-		"delayed behind another of its key": stored(dedupe.Failed, delayed+" e0", delayedLane("l", due),
+		"delayed behind another of its key": stored(dedupe.Failed, "delayed", delayed+" e0", delayedLane("l", due),
 			waits(lane.Delayed, "l-1", "e0", "", nil), waits(lane.Delayed, "l-2", "e1", "", nil),
 			recorded(dedupe.Failed)),
-		"in the outbox, to be published first": stored(events.Waits, "outbox of orders since 0s orders",
+		"in the outbox, to be published first": stored(events.Waits, "outbox", "outbox of orders since 0s orders",
 			waits(lane.Outbox, "l-1", "e0", "e1", nil)),
-		"emitted for a later time": stored(events.Waits, delayed, delayedLane("l", due),
+		"emitted for a later time": stored(events.Waits, "delayed", delayed, delayedLane("l", due),
 			waits(lane.Delayed, "l-emission", "e0", "e1", later)),
-		"on the dead-letter topic": stored(dedupe.DeadLettered, "dead_letter_topic of orders since 1s",
+		"on the dead-letter topic": stored(dedupe.DeadLettered, "", "dead_letter_topic of orders since 1s",
 			recorded(dedupe.DeadLettered)),
-		"in its dead letter": {dedupe.DeadLettered, []string{died}, dies},
-		"in a replay, and in the outbox of it": {dedupe.DeadLettered, []string{
+		"in its dead letter": {dedupe.DeadLettered, "dead_letter", []string{died}, dies},
+		"in a replay, and in the outbox of it": {dedupe.DeadLettered, "dead_letter outbox", []string{
 			"outbox of orders since 0s orders", "replay of orders since 0s, 1 dead letters, 1 operations",
 		}, func(t *testing.T, r *rig) { dies(t, r); r.begin(t, true) }},
-		"for a second person": {dedupe.DeadLettered, []string{
+		"for a second person": {dedupe.DeadLettered, "dead_letter", []string{
 			died, "approval of orders since 0s, 1 dead letters, 1 operations    ilse-ops the product is set",
 		}, func(t *testing.T, r *rig) { r.fourEyes(); dies(t, r); r.begin(t, false) }},
-		"in a paused queue": {dedupe.Failed, []string{
+		"in a paused queue": {dedupe.Failed, "", []string{
 			failed, "paused of orders since 0s    ilse-ops the books are closed",
 		}, func(t *testing.T, r *rig) { r.commit(t, recorded(dedupe.Failed), paused("orders")) }},
-		"nowhere: it is done": {dedupe.Completed, nil, func(t *testing.T, r *rig) {
+		"nowhere: it is done": {dedupe.Completed, "", nil, func(t *testing.T, r *rig) {
 			r.commit(t, recorded(dedupe.Completed))
 		}},
 	}, func(t *testing.T, test row) {
@@ -119,20 +138,40 @@ func TestEventIsFoundWhereverItWaits(t *testing.T) {
 		test.happens(t, r)
 		event := r.event(t, "e1")
 		require.Equal(t, test.want, filetest.Map(event.Places, placed))
-		require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
+		require.Equal(t, []any{test.status, "orders", ""}, []any{event.Status, event.Queue, event.LogLink})
+		const path, why = "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`
+		if test.payload == "" {
+			r.refuses(t, http.MethodPost, path, why, http.StatusNotFound, "payload_not_kept")
+			return
+		}
+		var payload events.Payload
+		r.does(t, http.MethodPost, path, why, &payload)
+		var places []string
+		for _, kept := range payload.Items {
+			places = append(places, string(kept.Place))
+			require.Contains(t, []string{"{}", "no\xffJSON"}, string(kept.Data)+string(kept.Base64))
+		}
+		require.Equal(t, []any{test.payload, "orders", false},
+			[]any{strings.Join(places, " "), payload.Queue, payload.More})
+		require.Len(t, r.looked(t, "e1"), 1)
 	})
 }
 
 func TestHistoryOfAnEventIsInOrderOfTime(t *testing.T) {
 	t.Parallel()
 	r := open(t)
+	r.over(r.store, func(reads *events.Reads) {
+		reads.Links = events.Links{
+			Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}",
+		}
+	})
 	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
-	tried := record("orders", "default", "e1")
+	tried := record("orders", "default", "e:1")
 	tried.ReceivedAt, tried.PublishedAt = second(-9), second(-9)
 	tried.Log = []dedupe.Attempt{
 		{
 			Number: 1, Delivery: 3, MessageID: "17", Instance: "i1", Begun: second(-8), Ended: second(-7),
-			Outcome: retry.Retry, Reason: "handler_error", Next: second(-6),
+			Outcome: retry.Retry, Reason: "handler_error", Next: second(-6), Trace: "0af7",
 		},
 		{Number: 2, Delivery: 4, MessageID: "17", Instance: "i2", Begun: second(-6)},
 		{
@@ -144,21 +183,22 @@ func TestHistoryOfAnEventIsInOrderOfTime(t *testing.T) {
 			Outcome: retry.Processed,
 		},
 	}
-	conflict := record("orders", "default", "e1")
+	conflict := record("orders", "default", "e:1")
 	conflict.PayloadHash, conflict.Status, conflict.LastError = "sha256:11", dedupe.DeadLettered,
 		"payload_conflict"
 	conflict.MessageID, conflict.UpdatedAt = "19", second(9)
-	r.commit(t, own(tried), store.Create(dedupe.Key("orders", "default", "e1", "sha256:11"), conflict.Fields()))
-	id := r.bury(t, declared.Queues[0], "e1", "17", "{}")
+	r.commit(t, own(tried), store.Create(dedupe.Key("orders", "default", "e:1", "sha256:11"), conflict.Fields()))
+	id := r.bury(t, declared.Queues[0], "e:1", "17", "{}")
 	op := r.begin(t, true)
-	event := r.event(t, "e1")
+	event := r.event(t, "e:1")
 	require.Equal(t, []events.Step{
 		{At: second(-9), What: events.StepReceived},
 		{At: second(-9), What: events.StepPublished},
 		{At: second(-8), What: events.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
 		{
 			At: second(-8), What: events.StepTried, End: second(-7), Attempt: 1, Instance: "i1", NextAt: second(-6),
-			Delivery: 3, MessageID: "17", Outcome: retry.Retry, Reason: "handler_error",
+			Delivery: 3, MessageID: "17", Outcome: retry.Retry, Reason: "handler_error", Trace: "0af7",
+			TraceLink: "https://trace.example/0af7",
 		},
 		{At: second(-6), What: events.StepTried, Attempt: 2, Instance: "i2", Delivery: 4, MessageID: "17"},
 		{At: second(-5), What: events.StepSilent, Delivery: 5, Last: 5, MessageID: "17"},
@@ -179,6 +219,7 @@ func TestHistoryOfAnEventIsInOrderOfTime(t *testing.T) {
 		},
 		{At: second(9), What: events.StepConflicted, MessageID: "19", Reason: "payload_conflict"},
 	}, event.History)
+	require.Equal(t, "https://log.example/?q=e%3A1+2026-03-02T10%3A14%3A00Z", event.LogLink)
 	require.Len(t, event.Log, 4)
 	require.Equal(t, "sha256:11", event.Conflicts[0].PayloadHash)
 }
@@ -202,6 +243,7 @@ func TestEventIsShownByAnyOfItsDocuments(t *testing.T) {
 	died.Attributes = map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
 	processed, corrected := died, died
 	processed.State, corrected.State = deadletter.Processed, deadletter.Corrected
+	corrected.History = []deadletter.Act{{Kind: deadletter.Discard}, {Kind: deadletter.Complete}}
 	type row struct {
 		status dedupe.Status
 		reason string
@@ -230,7 +272,7 @@ func TestEventIsShownByAnyOfItsDocuments(t *testing.T) {
 			dedupe.DeadLettered, exhausted, "replay_ended received dead_lettered", inStore(processed),
 		},
 		"one that was corrected": {
-			dedupe.DeadLettered, exhausted, "corrected received dead_lettered", inStore(corrected),
+			dedupe.DeadLettered, exhausted, "discard complete corrected received dead_lettered", inStore(corrected),
 		},
 	}, func(t *testing.T, test row) {
 		r := open(t)
@@ -252,10 +294,14 @@ func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 		{EventID: "expired", EventType: "t", To: "elsewhere"},
 		{EventID: "done", EventType: "t", To: "refunds"},
 		{EventID: "failed", EventType: "t", To: "refunds"},
+		{EventID: "runs", EventType: "t", To: "refunds"},
+		{EventID: "died", EventType: "t", To: "refunds"},
 	}
 	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
 	later := func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }
 	r.commit(t, own(event), own(record("refunds", "default", "done")), own(failed),
+		own(created("refunds", "runs", dedupe.Processing, 0)),
+		own(created("refunds", "died", dedupe.DeadLettered, 0)),
 		waits(lane.Outbox, "l-1", "e1", "soon", nil), waits(lane.Delayed, "m-emission", "e1", "later", later))
 	shown := r.event(t, "e1")
 	emission := func(id, queue string, state events.EmissionState) events.Emission {
@@ -266,10 +312,12 @@ func TestEventShowsTheStateOfItsEmissions(t *testing.T) {
 		emission("expired", "elsewhere", events.EmissionPublished),
 		emission("done", "refunds", events.EmissionProcessed),
 		emission("failed", "refunds", events.EmissionFailed),
+		emission("runs", "refunds", events.EmissionProcessing),
+		emission("died", "refunds", events.EmissionDeadLettered),
 	}
 	want[0].Until, want[4].Reason = at.Add(time.Hour), "callee_down"
 	require.Equal(t, want, shown.Emissions)
-	require.Equal(t, []any{1, 5}, []any{shown.Waiting, len(shown.Emitted)})
+	require.Equal(t, []any{1, 7}, []any{shown.Waiting, len(shown.Emitted)})
 }
 
 func TestEventWithAnUnreadableRecordIsNotShownInPart(t *testing.T) {
@@ -334,55 +382,4 @@ func TestEventCostsFiftyReadsAtMost(t *testing.T) {
 	of := r.event(t, "dearest?queue=refunds")
 	require.Equal(t, []any{"refunds", dedupe.Failed, true}, []any{of.Queue, of.Status, of.More})
 	require.LessOrEqual(t, counter.Reads.Load()-before, int64(50), "behind all that was read of other queues")
-}
-
-func TestLinksOpenTheLogAndTheTracesOfAnEvent(t *testing.T) {
-	t.Parallel()
-	traced := record("orders", "default", "a:b")
-	traced.Log = []dedupe.Attempt{
-		{Number: 1, Begun: at.Add(90 * time.Second), Trace: "0af7651916cd43dd8448eb211c80319c"},
-		{Number: 2, Begun: at.Add(2 * time.Minute)},
-	}
-	r := open(t)
-	r.commit(t, own(traced))
-	links := func() (all []string) {
-		event := r.event(t, "a:b")
-		return []string{event.LogLink, event.History[0].TraceLink, event.History[1].TraceLink}
-	}
-	require.Equal(t, []string{"", "", ""}, links())
-	to := events.Links{Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}"}
-	r.over(r.store, func(reads *events.Reads) { reads.Links = to })
-	require.Equal(t, []string{
-		"https://log.example/?q=a%3Ab+2026-03-02T10%3A16%3A00Z",
-		"https://trace.example/0af7651916cd43dd8448eb211c80319c", "",
-	}, links())
-}
-
-func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
-	t.Parallel()
-	for _, place := range []events.Where{
-		events.PlaceBroker, events.PlaceLease, events.PlaceDelayed, events.PlaceOutbox, events.PlaceDeadLetterTopic,
-		events.PlaceDeadLetter, events.PlaceApproval, events.PlaceReplay, events.PlacePaused,
-	} {
-		require.Contains(t, events.Spot{Place: place, Until: at}.String(), " ", place)
-	}
-	for _, step := range []events.What{
-		events.StepReceived, events.StepKept, events.StepSilent, events.StepTried, events.StepRecorded,
-		events.StepConflicted, events.StepDied, events.StepAskedFor, events.StepReplayed, events.StepDiscarded,
-		events.StepCompleted, events.StepReplayEnded, events.StepCorrected, events.StepPaused,
-	} {
-		require.Contains(t, events.Step{What: step}.Happened(), " ", step)
-	}
-	for _, state := range []events.EmissionState{
-		events.EmissionWaiting, events.EmissionDelayed, events.EmissionPublished, events.EmissionProcessing,
-		events.EmissionFailed, events.EmissionDeadLettered,
-	} {
-		text := strings.TrimPrefix(events.Emission{State: state}.String(), events.Emission{}.String())
-		require.NotEmpty(t, text, state)
-	}
-	for _, status := range []dedupe.Status{
-		events.Waits, dedupe.Processing, dedupe.Failed, dedupe.Completed, dedupe.DeadLettered,
-	} {
-		require.Regexp(t, "^(It|A worker) .*\\.$", events.Event{Line: events.Line{Status: status}}.Happened())
-	}
 }

@@ -29,13 +29,9 @@ import (
 
 func of(n int64) queues.Count { return queues.Count{Count: n} }
 
-func number(n int64) *int64 { return &n }
-
-func seconds(n console.Seconds) *console.Seconds { return &n }
-
 var filled = queues.Waiting{
-	Unacknowledged: number(12), OldestUnackedSeconds: seconds(90), Delayed: of(4), Outbox: of(3),
-	InReplay: of(1), ForApproval: of(1),
+	Unacknowledged: new(int64(12)), OldestUnackedSeconds: new(console.Seconds(90)),
+	Delayed: of(4), Outbox: of(3), InReplay: of(1), ForApproval: of(1),
 }
 
 func (r *rig) counted(t *testing.T, when time.Time, held map[string]backlog.Held) {
@@ -93,7 +89,7 @@ func TestQueuesShowTheirStateAndTheirWaitingMessages(t *testing.T) {
 	all := r.queues(t)
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
-	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "0 is a known count")
+	require.Equal(t, queues.Waiting{Unacknowledged: new(int64(0))}, refunds.Waiting, "0 is a known count")
 	found := look[queues.QueueDetail](t, r, "queues/orders").Events
 	states := queues.Events{
 		dedupe.Processing: {}, dedupe.Failed: {}, dedupe.DeadLettered: {}, dedupe.Completed: of(1),
@@ -137,11 +133,11 @@ func TestQueueShowsItsWorstStateAndItsCause(t *testing.T) {
 		"alert dead letters: 1, the oldest since " + since + "; alert over 0 or 4h; " + failing: on(
 			queues.Queue{DeadLetters: letters, LastHour: tenth}),
 		"off it does not run and keeps its subscription, in which nothing waits": {
-			Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: number(0)},
+			Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: new(int64(0))},
 		},
 		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at " +
 			since + "; it is handled once the queue runs again": {
-			Kept: &queues.Kept{DeletedAt: at}, Waiting: queues.Waiting{Unacknowledged: number(3)},
+			Kept: &queues.Kept{DeletedAt: at}, Waiting: queues.Waiting{Unacknowledged: new(int64(3))},
 		},
 	} {
 		var cause string
@@ -220,20 +216,13 @@ func TestBrokerIsReadWherePossible(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.counted(t, at, map[string]backlog.Held{"orders": {Messages: 12}})
-	for name, test := range map[string]struct {
-		broker broker
-		want   queues.Waiting
-	}{
-		"it answers": {
-			broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}},
-			queues.Waiting{Unacknowledged: number(3), OldestUnackedSeconds: seconds(60)},
-		},
-		"it does not know the subscription": {
-			broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{},
-		},
+	for subscription, want := range map[string]queues.Waiting{
+		"orders-push": {Unacknowledged: new(int64(3)), OldestUnackedSeconds: new(console.Seconds(60))},
+		"other-push":  {},
 	} {
-		r.over(r.store, func(reads *events.Reads) { reads.Broker = test.broker })
-		require.Equal(t, test.want, r.queues(t).Items[0].Waiting, name)
+		held := map[string]backlog.Held{subscription: {Messages: 3, Oldest: at.Add(-time.Minute)}}
+		r.over(r.store, func(reads *events.Reads) { reads.Broker = broker{held: held} })
+		require.Equal(t, want, r.queues(t).Items[0].Waiting, subscription)
 	}
 	r.over(r.store, func(reads *events.Reads) { reads.Broker = broker{err: errors.New("down")} })
 	r.refuses(t, http.MethodGet, "/v1/ops/queues", "", http.StatusServiceUnavailable, "store_unavailable")
@@ -250,7 +239,7 @@ func TestWaitingMessagesAreCountedOfOneQueueOrOfAll(t *testing.T) {
 	for query, want := range map[string]queues.Elsewhere{
 		"?queue=q:orders": {Waiting: filled, InBroker: broker, Unknown: []string{}},
 		"?queue=refunds": {
-			Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{},
+			Waiting: queues.Waiting{Unacknowledged: new(int64(0)), Outbox: of(1)}, InBroker: []queues.InBroker{},
 			Unknown: []string{},
 		},
 		"": {Waiting: all, InBroker: broker, Unknown: []string{}},

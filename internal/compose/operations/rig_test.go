@@ -254,14 +254,12 @@ func waits(in lane.Kind, id, event, emits string, change func(fields map[string]
 
 func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer bool) {
 	t.Helper()
-	l, err := lane.Open(t.Context(), r.store,
-		lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
-	require.NoError(t, err)
-	_, writes, err := l.Put(lane.Kept{
+	l := filetest.Must(lane.Open(t.Context(), r.store,
+		lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event}))(t)
+	_, writes := filetest.Both(l.Put(lane.Kept{
 		Topic: queue, Content: lane.Content{Message: contract.Message{Data: []byte(`{}`)}},
 		Source: lane.Source{Tenant: "default", EventID: event}, DueAt: due, Timer: timer,
-	}, time.Time{}, "", at)
-	require.NoError(t, err)
+	}, time.Time{}, "", at))(t)
 	r.commit(t, writes...)
 }
 

@@ -21,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -54,7 +55,7 @@ func BenchmarkPush(b *testing.B) {
 		for _, looked := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/looked=%t", name, looked), func(b *testing.B) {
 				c := config(b, nil)
-				c.Targets = postedTo(b, c.Catalog, answers.URL)
+				c.Targets = workertest.Targets(b, c.Catalog, answers.URL)
 				w := filetest.Must(worker.New(c))(b)
 				if looked {
 					w.LookOnce(b.Context())
@@ -65,14 +66,8 @@ func BenchmarkPush(b *testing.B) {
 				}
 				requests := make([]*http.Request, b.N)
 				for i := range requests {
-					of := body(fmt.Sprintf("event-%07d", i))
-					data := filetest.Must(of.Append(nil))(b)
-					id, eventType := of.Identity()
-					requests[i] = pushOf(b, "/push/"+q.ID, id, morning,
-						contract.Message{Data: data, Attributes: map[string]string{
-							contract.AttrEventID: id, "event_type": eventType, "routing_key": eventType,
-							"ordering_key": "key-" + id,
-						}})
+					m := carrying(b, body(fmt.Sprintf("event-%07d", i)))
+					requests[i] = pushOf(b, "/push/"+q.ID, m.Attributes["event_id"], morning, m)
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -102,9 +97,8 @@ func BenchmarkPages(b *testing.B) {
 		openPages(b, db, *pageEvents)
 	})
 	b.Run("emulator", func(b *testing.B) {
-		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b),
-			fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
-		require.NoError(b, err)
+		db := filetest.Must(firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b),
+			fmt.Sprintf("pages-%d", time.Now().UnixNano()), ""))(b)
 		b.Cleanup(func() { require.NoError(b, db.Close()) })
 		openPages(b, db, *pageEmulated)
 	})
@@ -152,16 +146,14 @@ func eachPage(
 	fillPages(tb, db, config.Catalog.Queues[0].ID, events)
 	var cookies []*http.Cookie
 	visit := func(method, path, form string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(tb.Context(), method, path, strings.NewReader(form))
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-		r.Header.Set("Sec-Fetch-Site", "same-origin")
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for _, cookie := range cookies {
-			r.AddCookie(cookie)
-		}
-		answer := httptest.NewRecorder()
-		w.ServeHTTP(answer, r)
-		return answer
+		return respond(w, method, path, form, func(r *http.Request) {
+			r.Header.Del("X-Operator")
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for _, cookie := range cookies {
+				r.AddCookie(cookie)
+			}
+		})
 	}
 	cookies = visit(http.MethodPost, "/ops/sign-in", "name=ada").Result().Cookies()
 	look("/tasks", runTasks)

@@ -128,13 +128,11 @@ func TestAlarmOfAWorkerReleasesMessagesWithoutTheScheduler(t *testing.T) {
 			100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0,
 		} {
 			due := time.Now().Add(wait)
-			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
-			require.NoError(t, err)
-			_, writes, err := kept.Put(lane.Kept{
+			kept := filetest.Must(lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))}))(t)
+			_, writes := filetest.Both(kept.Put(lane.Kept{
 				Topic: "q", Content: lane.Content{Message: contract.Message{Data: []byte("{}")}}, DueAt: due,
 				Source: lane.Source{EventID: "e"},
-			}, due, "", time.Now())
-			require.NoError(t, err)
+			}, due, "", time.Now()))(t)
 			storetest.Put(t, db, writes...)
 			require.NoError(t, w.Alarm.At(t.Context(), due))
 			if wait == 0 {

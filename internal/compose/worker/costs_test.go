@@ -1,12 +1,10 @@
 package worker_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,9 +64,7 @@ func TestCreditCostsByTheCacheOfItsCustomer(t *testing.T) {
 		broker := &shelves{}
 		w, counter := counting(t, func(c *worker.Config) {
 			if c.Publisher = broker; !test.everyQueue {
-				var err error
-				c.Catalog, err = c.Catalog.Only([]string{"paynow-events", "pay-subscription-update"})
-				require.NoError(t, err)
+				c.Catalog = filetest.Must(c.Catalog.Only([]string{"paynow-events", "pay-subscription-update"}))(t)
 			}
 			if test.mapped != "" {
 				storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"),
@@ -161,93 +157,6 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	require.EqualValues(t, 1500, account.Fields["balance"])
 }
 
-// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that share only queue,
-// type and tenant. A document that both write would make a busy tenant slow.
-func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
-	t.Parallel()
-	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
-	require.NoError(t, err)
-	server := httptest.NewServer(service)
-	t.Cleanup(server.Close)
-	var keys []store.Key // those written since they were last returned
-	w := open(t, func(c *worker.Config) {
-		c.Store = &storetest.Faults{
-			Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
-				for _, write := range writes {
-					keys = append(keys, write.Key)
-				}
-				return do()
-			},
-		}
-		for i := range c.Catalog.Queues {
-			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
-		}
-		c.Targets = postedTo(t, c.Catalog, server.URL)
-	})
-	const events, updates, points = "/push/paynow-events", "/push/pay-subscription-update", "411486491630370501"
-	paynow := func(eventType string, data func(id string) contract.PaymentData) func(id string) contract.Body {
-		return func(id string) contract.Body {
-			return contract.Of(
-				&contract.Payment{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
-		}
-	}
-	order := func(id string) contract.PaymentData {
-		return contract.PaymentData{
-			Order: &contract.Order{
-				ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}},
-			},
-		}
-	}
-	for name, test := range map[string]struct {
-		path string
-		body func(id string) contract.Body
-		code int
-		// least documents that one of the pair writes.
-		least int
-	}{
-		"paid orders":        {events, paynow("order.paid", order), 200, 3},
-		"closed chargebacks": {events, paynow("order.chargeback_closed", order), 200, 1},
-		"dead letters": {
-			events, func(id string) contract.Body {
-				return paidOrder(id, "customer-"+id, "999999999999999999")
-			}, 400, 1,
-		},
-		"failing events": {events, paynow("order.refunded", order), 200, 3},
-		"subscriptions with emissions": {
-			events, paynow("subscription.renewed", func(id string) contract.PaymentData {
-				return contract.PaymentData{
-					Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id},
-				}
-			}), 200, 4,
-		},
-		"leased events": {updates, func(id string) contract.Body {
-			return ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
-		}, 200, 2},
-	} {
-		// One after the other, so that each write belongs to a known event.
-		deliver := func(id string) []store.Key {
-			keys = nil
-			code, reason := posted(t, w, test.path, test.body(id))
-			require.Equal(t, test.code, code, "%s: %s", name, reason)
-			return keys
-		}
-		one, two := deliver("one-"+name[:4]), deliver("two-"+name[:4])
-		require.GreaterOrEqual(t, len(one), test.least, name)
-		for _, key := range one {
-			require.NotContains(t, two, key, "%s: both write it", name)
-		}
-	}
-}
-
-// inProcess calls a handler without a network, so that time in a bubble passes.
-type inProcess http.HandlerFunc
-
-func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	recorder := httptest.NewRecorder()
-	p(recorder, r)
-	return recorder.Result(), nil
-}
-
 // callee is a target without a network.
 type callee struct {
 	// takes is how long it takes for each request; 0: it is down.
@@ -302,22 +211,21 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 			}
 			q.Handlers = map[string]catalog.Handler{"renewal": entry}
 			queues = append(queues, q)
-			var err error
-			c.Targets[name], err = delivery.New(delivery.Config{
+			c.Targets[name] = filetest.Must(delivery.New(delivery.Config{
 				Target: catalog.Target{
 					Name: name, Scheme: catalog.SchemeGeneric, Internal: true,
 					Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
 					Breaker:  catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
 				},
-				BaseURL: "http://" + name + ".example", Secrets: []string{secret}, Now: time.Now, Transport: at,
-			})
-			require.NoError(t, err)
+				BaseURL: "http://" + name + ".example", Secrets: []string{workertest.Secret}, Now: time.Now,
+				Transport: at,
+			}))(t)
 		}
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: queues}
 		c.AfterFunc = alarm.AfterFunc
 		simulator = standin.NewSimulator(standin.SimulatorConfig{
 			ProjectID: "p", Subscriptions: standin.Topology(queues),
-			Transport: inProcess(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) }),
+			Transport: workertest.Transport(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) }),
 		})
 		simulator.PushTo("http://worker")
 		c.Publisher = simulator
@@ -326,12 +234,11 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	send := func(topic, id string) {
 		data, err := ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)
 		require.NoError(t, err)
-		_, err = simulator.Publish(t.Context(), topic,
+		require.NoError(t, filetest.ErrorOf(simulator.Publish(t.Context(), topic,
 			contract.Message{Data: data, OrderingKey: "subscription-" + id, Attributes: map[string]string{
 				"event_id": id, "event_type": "renewal", "contract": contract.EnvelopeV1,
 				"ordering_key": "subscription-" + id,
-			}})
-		require.NoError(t, err)
+			}})))
 	}
 	sent := map[string]time.Time{}
 	for i := range events {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,15 +16,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
-	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/access"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
-	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/platform/telemetry"
 )
 
 // morning is the start of tests, and the publish time of messages whose time does not matter.
@@ -43,8 +38,6 @@ func newClock(at time.Time) *clock {
 func (c *clock) Now() time.Time { return time.Unix(0, c.Load()).UTC() }
 
 func (c *clock) pass(d time.Duration) { c.Add(int64(d)) }
-
-const secret = "a-secret-of-more-than-24-bytes"
 
 type published struct {
 	topic   string
@@ -90,31 +83,10 @@ func (s *shelves) take(topic string) (messages []contract.Message) {
 	return messages
 }
 
-type anyone struct{ err error }
-
-func (a anyone) Verify(context.Context, string) error { return a.err }
-
-// postedTo are the targets of a catalog, all of them at one URL.
-func postedTo(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
-	t.Helper()
-	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
-		return url, []string{secret}
-	}, time.Now)
-	require.NoError(t, err)
-	t.Cleanup(targets.Close)
-	return targets
-}
-
 func config(t testing.TB, change func(*worker.Config)) worker.Config {
 	t.Helper()
-	db := storetest.Open(t)
-	shipped := catalogtest.Shipped()
-	c := worker.Config{
-		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{},
-		Authenticator: anyone{},
-		Access:        access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler),
-		Metrics: telemetry.NewMetrics(), Now: time.Now,
-	}
+	c := workertest.Config(t)
+	c.Publisher = &shelves{}
 	if change != nil {
 		change(&c)
 	}
@@ -151,14 +123,13 @@ func spent(counter *storetest.Counter, do func()) []int64 {
 
 // pushOf is the request with which Pub/Sub delivers a message.
 func pushOf(t require.TestingT, path, messageID string, at time.Time, m contract.Message) *http.Request {
-	body, err := json.Marshal(map[string]any{
+	body := filetest.Must(json.Marshal(map[string]any{
 		"message": map[string]any{
 			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": messageID,
 			"publishTime": at.Format(time.RFC3339Nano),
 		},
 		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(t, err)
+	}))(t)
 	return httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, bytes.NewReader(body))
 }
 
@@ -175,17 +146,24 @@ func pushed(
 	return recorder.Code, answer.Outcome, answer.Reason
 }
 
+// carrying is the message of a body, with more attributes.
+func carrying(t require.TestingT, body contract.Body, more ...string) contract.Message {
+	id, eventType := body.Identity()
+	attributes := map[string]string{
+		"event_id": id, "event_type": eventType, "routing_key": eventType, "ordering_key": "key-" + id,
+	}
+	for i := 0; i < len(more); i += 2 {
+		attributes[more[i]] = more[i+1]
+	}
+	return contract.Message{Data: filetest.Must(body.Append(nil))(t), Attributes: attributes}
+}
+
 // posted delivers a body as Pub/Sub does, with more attributes, and returns the answer's status and reason.
 func posted(
 	t require.TestingT, w http.Handler, path string, body contract.Body, more ...string,
 ) (code int, reason string) {
-	data := filetest.Must(body.Append(nil))(t)
-	id, eventType := body.Identity()
-	attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id}
-	for i := 0; i < len(more); i += 2 {
-		attributes[more[i]] = more[i+1]
-	}
-	code, _, reason = pushed(t, w, path, "m-"+id, morning, contract.Message{Data: data, Attributes: attributes})
+	m := carrying(t, body, more...)
+	code, _, reason = pushed(t, w, path, "m-"+m.Attributes["event_id"], morning, m)
 	return code, reason
 }
 
@@ -201,11 +179,16 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 	})
 }
 
-func respond(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
+func respond(
+	w http.Handler, method, path, body string, changes ...func(*http.Request),
+) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Operator", "ada")
+	for _, change := range changes {
+		change(r)
+	}
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, r)
 	return answer

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -64,7 +65,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 	echo := httptest.NewServer(&services{})
 	t.Cleanup(echo.Close)
 	base := config(t, nil)
-	base.Targets = postedTo(t, base.Catalog, echo.URL)
+	base.Targets = workertest.Targets(t, base.Catalog, echo.URL)
 	for i := range base.Catalog.Queues { // randomness, and a budget that all share, would make the houses differ
 		q := &base.Catalog.Queues[i]
 		q.Backoff.Jitter, q.NackBudget = 0, 0
@@ -107,8 +108,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 }
 
 func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *house {
-	db, err := boltstore.OpenTemporary(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
-	require.NoError(check, err)
+	db := filetest.Must(boltstore.OpenTemporary(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano())))(check)
 	check.Cleanup(func() { _ = db.Close() })
 	clock, broker := newClock(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}
 	own := base

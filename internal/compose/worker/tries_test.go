@@ -3,7 +3,6 @@ package worker_test
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
@@ -91,7 +91,7 @@ func newBench(t *testing.T) *bench {
 		c.Store, c.Publisher, c.Now, c.PrivateEndpoints = b.store, b.broker, func() time.Time {
 			return morning
 		}, true
-		c.Targets = postedTo(t, c.Catalog, server.URL)
+		c.Targets = workertest.Targets(t, c.Catalog, server.URL)
 		c.Log = slog.New(slog.NewJSONHandler(b.log, nil))
 	})
 	endpoint := fmt.Sprintf(`{"id":%q,"url":"%s/partner","events":["#"],"why":"for the test"}`,
@@ -254,8 +254,7 @@ func emitted(t *testing.T, about string, would []dryrun.Emission, were []publish
 }
 
 // TestTrialShowsTheOutcomeOfADelivery: for an order that was credited before by another event, another
-// payload under the id, an event without a handler, a body without its attributes, and a leased handler of a
-// main, which is not run.
+// payload under the id, an event without a handler, and a body without its attributes.
 func TestTrialShowsTheOutcomeOfADelivery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -283,21 +282,4 @@ func TestTrialShowsTheOutcomeOfADelivery(t *testing.T) {
 			"the handler is called again")
 		require.Empty(t, trial.Writes)
 	}
-	own := &bench{services: &services{}, broker: &shelves{}}
-	own.Handler = open(t, func(c *worker.Config) {
-		ours(func(r *handler.Registry) {
-			r.Leased("ours",
-				handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (handler.Effect, error) {
-					t.Error("it was run")
-					return handler.Effect{}, nil
-				}})
-		})(c)
-		own.catalog, own.store = c.Catalog, &storetest.Counter{Store: c.Store}
-		c.Store = own.store
-	})
-	q, _ = own.catalog.Queue("ours")
-	require.Equal(t, "handler_without_plan", own.try(t, events.Try{
-		Queue:   "ours",
-		Message: &events.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")},
-	}).Reason)
 }

@@ -81,6 +81,24 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 			"both", "far", "operator_invalid", map[string]string{"Authorization": bearer, "X-Operator": name},
 		}
 	}
+	for want, hosts := range map[string][]string{
+		"local": {
+			"localhost", "LocalHost:8081", "127.0.0.1", "127.0.0.1:8081", "127.5.6.7:1", "[::1]", "[::1]:8081",
+			"[::ffff:127.0.0.1]:8081",
+		},
+		"host_not_local": {
+			"rebound.example", "rebound.example:8081", "localhost.rebound.example", "127.0.0.1.rebound.example",
+			"rebound.example:127.0.0.1", "localhost.", "xlocalhost", "0.0.0.0:8081", "[::]:8081", "192.0.2.7:8081",
+			"127.0.0.1@rebound.example", "128.0.0.1", "", ":8081",
+		},
+	} {
+		for _, host := range hosts {
+			all["open there, under "+host] = row{"local", "here", want, map[string]string{"Host": host}}
+		}
+	}
+	all["the token, under another name"] = row{
+		"local", "here", "token", map[string]string{"Authorization": bearer, "Host": "worker.example"},
+	}
 	all["the token, by a long name"] = named(strings.Repeat("a", 129))
 	all["the token, by a long address"] = named(strings.Repeat("a", 120) + "@example.org")
 	filetest.Each(t, all, func(t *testing.T, test row) {
@@ -93,6 +111,9 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 		request.RemoteAddr = cmp.Or(map[string]string{"far": far, "here": here}[test.Peer], test.Peer)
 		for name, value := range test.Headers {
 			request.Header[http.CanonicalHeaderKey(name)] = []string{value}
+			if name == "Host" {
+				request.Host = value
+			}
 		}
 		answer := httptest.NewRecorder()
 		site.ServeHTTP(answer, request)

@@ -61,11 +61,10 @@ var (
 // SessionEnd returns the end of the session of an accepted request; zero: there is no session.
 func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 
-// Refuser answers a request that is refused.
-type Refuser func(http.ResponseWriter, *http.Request, *serve.Problem)
-
 // Guard admits people to pages. refuse answers all others, and the requests that OwnPage refuses.
-func (s *Sessions) Guard(refuse Refuser) func(http.Handler) http.Handler {
+func (s *Sessions) Guard(
+	refuse func(http.ResponseWriter, *http.Request, *serve.Problem),
+) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			problem := OwnPage(r)

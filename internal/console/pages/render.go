@@ -145,15 +145,13 @@ var functions = template.FuncMap{
 	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
 	"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
 	"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
-	"runbook":   runbook,
-	"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
-	"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
-	"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
-	"pick":      func(table grid) grid { table.Choose = true; return table },
-}
-
-func runbook(name string) string {
-	return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1)
+	"runbook": func(name string) string {
+		return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1)
+	},
+	"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
+	"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+	"ends":  func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+	"pick":  func(table grid) grid { table.Choose = true; return table },
 }
 
 func when(t time.Time) string {

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
@@ -176,56 +175,6 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 	require.Equal(t, 4*time.Second, d.waited, "five at once, and a second after each five but the last")
 }
 
-func TestAnOperationIsRefused(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	for want, op := range map[string]bulk.Operation{
-		"queue_unknown":  {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}},
-		"needs a reason": {Kind: deadletter.Replay, Filter: orders, Why: " "},
-		"0 items match now, not 1": {
-			Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w",
-		},
-		"the rate must be": {Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1},
-	} {
-		_, err := d.Begin(t.Context(), op, ilse, 1)
-		require.True(t, errors.As(err, new(*console.Refusal)) || errors.Is(err, audit.ErrInvalid), want)
-		require.ErrorContains(t, err, want)
-	}
-	require.Equal(t, deadletter.Open, d.only(t).State)
-}
-
-func TestAFilterSelectsExactly(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	d.now = d.now.Add(time.Hour)
-	d.bury(t, 2, "u2", "unknown_product", nil)
-	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) {
-		m.Attributes["event_type"] = "order.refunded"
-	})
-	all, _ := filetest.Both(d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100))(t)
-	for name, test := range map[string]struct {
-		filter bulk.Filter
-		want   int
-	}{
-		"all":            {orders, 3},
-		"a reason":       {bulk.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
-		"a type":         {bulk.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
-		"an event":       {bulk.Filter{Queue: "orders", EventID: "e2"}, 1},
-		"an event, late": {bulk.Filter{Queue: "orders", EventID: "e2", Until: dead.Add(time.Minute)}, 0},
-		"a key":          {bulk.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
-		"a key and more": {bulk.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
-		"since":          {bulk.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
-		"until":          {bulk.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
-		"one item":       {bulk.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
-	} {
-		total, err := d.Total(t.Context(), test.filter)
-		require.NoError(t, err, name)
-		require.Equal(t, test.want, total, name)
-	}
-}
-
 // TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and
 // its history is bounded.
 func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
@@ -261,35 +210,6 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
-// TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other
-// numbers.
-func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.queue.FourEyes = true
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	op := d.begin(t, deadletter.Replay, orders, nil)
-	asked, more := filetest.Both(bulk.Asked(t.Context(), d.store, "orders", 1))(t)
-	require.Len(t, asked, 1)
-	require.Equal(t, []any{op.ID, true, false}, []any{asked[0].ID, asked[0].DealsWith(d.only(t)), more})
-
-	// What has died since it was begun is none of it.
-	d.now = d.now.Add(time.Minute)
-	d.bury(t, 2, "u2", "unknown_product", nil)
-	require.NoError(t, filetest.ErrorOf(d.Approve(t.Context(), op.ID, byName("marta", "checked"), 1)))
-	op = filetest.Must(d.Run(t.Context(), op.ID))(t)
-	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
-	require.Len(t, d.broker.messages, 1)
-	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Finished: 1, bulk.Running: 0} {
-		listed, _ := filetest.Both(d.InStage(t.Context(), progress, store.Cursor{}, 10))(t)
-		require.Len(t, listed, want, "without the entries of the audit beside them")
-	}
-	for _, doc := range storetest.All(t, d.store, audit.Collection) {
-		_, err := d.Operation(t.Context(), doc.Key.ID)
-		require.Equal(t, audit.IsEntry(doc.Key.ID), errors.Is(err, bulk.ErrUnknown))
-	}
-}
-
 func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
@@ -307,15 +227,14 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 			require.True(t, errors.Is(err, bulk.ErrRefused) || errors.Is(err, bulk.ErrChanged), "%s of %s", kind, f)
 		}
 	}
-	op, err := d.Begin(t.Context(), bulk.Operation{
+	op := filetest.Must(d.Begin(t.Context(), bulk.Operation{
 		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w",
 		Progress: bulk.Running, ApprovedBy: "marta", Force: true,
-	}, ilse, 1)
-	require.NoError(t, err)
+	}, ilse, 1))(t)
 	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy},
 		"nobody approves by what they send")
-	_, err = d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))
-	require.ErrorIs(t, err, bulk.ErrRefused, "nobody refuses their own")
+	require.ErrorIs(t, filetest.ErrorOf(d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))),
+		bulk.ErrRefused, "nobody refuses their own")
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.

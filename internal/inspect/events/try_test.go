@@ -75,11 +75,10 @@ func keep(t *testing.T, s store.Store) {
 	}
 	for id, tenant := range map[string]string{"dead": "default", "delayed": "default", "of-two": "another"} {
 		at := filetest.Must(lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id}))(t)
-		_, put, err := at.Put(lane.Kept{
+		_, put := filetest.Both(at.Put(lane.Kept{
 			Topic: "orders", Content: lane.Content{Message: message(id, "retry")},
 			Source: lane.Source{Tenant: tenant, EventID: id}, DueAt: now.Add(time.Minute),
-		}, time.Time{}, "", now)
-		require.NoError(t, err)
+		}, time.Time{}, "", now))(t)
 		writes = append(writes, put...)
 	}
 	batch := lane.NewBatch(now)

@@ -23,7 +23,9 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker"
+	"billhook/internal/console/access"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
@@ -61,7 +63,7 @@ func (f Found) Within(second int) time.Duration {
 	return all[len(all)*99/100].Truncate(time.Millisecond)
 }
 
-// production publishes with the latency of production, and accepts every push.
+// production publishes with the latency of production.
 type production struct{}
 
 func (production) Publish(context.Context, string, contract.Message) (string, error) {
@@ -69,20 +71,49 @@ func (production) Publish(context.Context, string, contract.Message) (string, er
 	return "1", nil
 }
 
-func (production) Verify(context.Context, string) error { return nil }
+// Transport pushes without a network, so that time in a bubble passes.
+type Transport func(http.ResponseWriter, *http.Request)
 
-// transport pushes without a network.
-type transport func(http.ResponseWriter, *http.Request)
-
-func (p transport) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip pushes after PushTakes.
+func (p Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	<-time.After(PushTakes)
 	answer := httptest.NewRecorder()
 	p(answer, r)
 	return answer.Result(), nil
 }
 
-// open makes one instance of the shipped worker, whose store stalls two seconds after began.
-func open(t *testing.T, c *catalog.Catalog, began time.Time, stall time.Duration) *worker.Worker {
+// Anyone accepts every push, or refuses it with Err.
+type Anyone struct{ Err error }
+
+// Verify returns the error.
+func (a Anyone) Verify(context.Context, string) error { return a.Err }
+
+// Secret is the secret of each target.
+const Secret = "a-secret-of-more-than-24-bytes"
+
+// Targets are the targets of a catalog, all of them at one URL.
+func Targets(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
+	t.Helper()
+	targets := filetest.Must(delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return url, []string{Secret}
+	}, time.Now))(t)
+	t.Cleanup(targets.Close)
+	return targets
+}
+
+// Config is that of a worker of the shipped catalog on a new store. It has no broker, and reaches no target.
+func Config(t testing.TB) worker.Config {
+	t.Helper()
+	c := catalogtest.Shipped()
+	return worker.Config{
+		Catalog: c, Targets: Targets(t, c, "http://127.0.0.1:1"), Store: storetest.Open(t), Authenticator: Anyone{},
+		Access: access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler),
+		Metrics: telemetry.NewMetrics(), Now: time.Now,
+	}
+}
+
+// open makes one instance of a worker, whose store stalls two seconds after began.
+func open(t *testing.T, c worker.Config, began time.Time, stall time.Duration) *worker.Worker {
 	t.Helper()
 	answers := func(do func() error) error {
 		if <-time.After(StoreTakes); time.Since(began) > 2*time.Second {
@@ -90,19 +121,12 @@ func open(t *testing.T, c *catalog.Catalog, began time.Time, stall time.Duration
 		}
 		return do()
 	}
-	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
-		return "http://127.0.0.1:1", []string{"a-secret-of-more-than-24-bytes"}
-	}, time.Now)
-	require.NoError(t, err)
-	w, err := worker.New(worker.Config{
-		Catalog: c, Targets: targets, Publisher: production{}, Authenticator: production{}, Now: time.Now,
-		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Store: &storetest.Faults{
-			Store: storetest.Open(t), OnRead: answers,
-			OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return answers(do) },
-		},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { w.Drain(); targets.Close() })
+	c.Publisher, c.Store = production{}, &storetest.Faults{
+		Store: c.Store, OnRead: answers,
+		OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return answers(do) },
+	}
+	w := filetest.Must(worker.New(c))(t)
+	t.Cleanup(w.Drain)
 	return w
 }
 
@@ -111,8 +135,8 @@ func Simulate(t *testing.T, l Load) Found {
 	t.Helper()
 	var mu sync.Mutex
 	began, came, found := time.Now(), map[string]time.Time{}, Found{Waits: make([][]time.Duration, l.Seconds)}
-	c := catalogtest.Shipped()
-	w := open(t, c, began, l.Stall)
+	config := Config(t)
+	c, w := config.Catalog, open(t, config, began, l.Stall)
 	push := func(out http.ResponseWriter, r *http.Request) {
 		var push struct {
 			Message struct{ Attributes map[string]string }
@@ -133,15 +157,14 @@ func Simulate(t *testing.T, l Load) Found {
 		found.Waits[second] = append(found.Waits[second], time.Since(at))
 	}
 	simulator := standin.NewSimulator(standin.SimulatorConfig{
-		ProjectID: "p", Subscriptions: standin.Topology(c.Queues), Transport: transport(push),
+		ProjectID: "p", Subscriptions: standin.Topology(c.Queues), Transport: Transport(push),
 	})
 	simulator.PushTo("http://worker")
 	t.Cleanup(func() { require.NoError(t, simulator.Close()) })
 	q, _ := c.Queue(l.Queue)
 	send := func() {
 		unique := fmt.Sprint(len(came))
-		data, err := samples.Message(c, q, l.EventType, unique, began)
-		require.NoError(t, err)
+		data := filetest.Must(samples.Message(c, q, l.EventType, unique, began))(t)
 		id, key := samples.IDPrefix+unique, "key-"+unique
 		mu.Lock()
 		came[id] = time.Now()

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -18,13 +19,11 @@ import (
 )
 
 func (w *world) items(t *rapid.T) map[string]deadletter.Item {
-	page, err := w.faults.Query(context.Background(),
-		store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
-	require.NoError(t, err)
+	page := filetest.Must(w.faults.Query(context.Background(),
+		store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100}))(t)
 	found := map[string]deadletter.Item{}
 	for _, doc := range page.Documents {
-		item, err := deadletter.ItemOf(doc)
-		require.NoError(t, err)
+		item := filetest.Must(deadletter.ItemOf(doc))(t)
 		found[item.ID] = item
 	}
 	return found
@@ -45,9 +44,9 @@ func (w *world) check(t *rapid.T) {
 			[]any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
 	}
 	w.checkMessages(t)
+	asked, _ := filetest.Both(bulk.Asked(context.Background(), w.faults, w.queue.ID, 100))(t)
 	for _, id := range w.operations {
-		op, err := operator.Operation(context.Background(), id)
-		require.NoError(t, err)
+		op := filetest.Must(operator.Operation(context.Background(), id))(t)
 		if before, over := w.over[id]; over {
 			require.Equal(t, before.Progress, op.Progress, "what is over stays so")
 			require.Equal(t, before.Done, op.Done, "and touches nothing more")
@@ -60,6 +59,8 @@ func (w *world) check(t *rapid.T) {
 				require.Contains(t, chosen, item, "it touches what was chosen alone")
 			}
 		}
+		waits := func(one bulk.Operation) bool { return one.ID == id }
+		require.Equal(t, op.Progress == bulk.Waiting, slices.ContainsFunc(asked, waits))
 		for item, times := range w.replays[id] {
 			require.Equal(t, 1, times, "%s was replayed more than once by %s", item, id)
 		}
@@ -82,8 +83,7 @@ func (w *world) check(t *rapid.T) {
 			}
 		}
 		want.PassedBy, want.Later = op.Skipped, op.Done-want.Processed-want.DeadAgain-want.Waiting
-		found, err := operator.Outcomes(context.Background(), op)
-		require.NoError(t, err)
+		found := filetest.Must(operator.Outcomes(context.Background(), op))(t)
 		require.Equal(t, want, found)
 	}
 }
@@ -104,12 +104,10 @@ func (w *world) checkMessages(t *rapid.T) {
 		last[line] = first
 	}
 	if len(known) < len(w.by) {
-		page, err := w.faults.Query(context.Background(),
-			store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
-		require.NoError(t, err)
+		page := filetest.Must(w.faults.Query(context.Background(),
+			store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100}))(t)
 		for _, doc := range page.Documents {
-			kept, err := lane.KeptOf(doc)
-			require.NoError(t, err)
+			kept := filetest.Must(lane.KeptOf(doc))(t)
 			known[replay(kept.Message)] = true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
@@ -93,9 +94,8 @@ func (w *world) ends(t *rapid.T) {
 func (w *world) correct(t *rapid.T) {
 	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
 	w.corrected[id] = true
-	_, err := w.faults.Commit(context.Background(),
-		[]store.Write{deadletter.Correct(w.queue, id, "e", "77", w.now)})
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(w.faults.Commit(context.Background(),
+		[]store.Write{deadletter.Correct(w.queue, id, "e", "77", w.now)})))
 }
 
 // again delivers the first dead letter of an item a second time.
@@ -112,8 +112,7 @@ func (w *world) dies(t *rapid.T) {
 	id, m := w.waiting(t)
 	delete(w.pending, id)
 	var n int
-	_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)))
 	w.bury(t, n, m.Attributes)
 	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Open)
 }

@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -64,8 +65,8 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 			},
 		}
 		var order []int
-		for n := range rapid.IntRange(1, 25).Draw(t, "items") {
-			order = append(order, n)
+		for w.deaths = range rapid.IntRange(1, 25).Draw(t, "items") {
+			order = append(order, w.deaths)
 		}
 		for _, n := range rapid.Permutation(order).Draw(t, "they die in this order") {
 			w.bury(t, n, nil)
@@ -75,6 +76,7 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
 			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct,
 			"a dead letter comes again":    w.again,
+			"another event dies":           func(t *rapid.T) { w.deaths++; w.bury(t, w.deaths, nil) },
 			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute)
 			},
@@ -93,6 +95,7 @@ type world struct {
 	queue  catalog.Queue
 	now    time.Time
 	names  int
+	deaths int // the number of the last event that has died
 	// operations are all that have begun; over has those that were seen to be over, as they were then.
 	operations []string
 	over       map[string]bulk.Operation
@@ -155,9 +158,8 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 			attributes[name] = again[name]
 		}
 	}
-	_, err := deadletter.Keep(context.Background(), w.faults, w.queue,
-		contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(deadletter.Keep(context.Background(), w.faults, w.queue,
+		contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)))
 }
 
 func (w *world) begin(t *rapid.T) {
@@ -177,8 +179,7 @@ func (w *world) begin(t *rapid.T) {
 			want++
 		}
 	}
-	total, err := operator.Total(context.Background(), f)
-	require.NoError(t, err)
+	total := filetest.Must(operator.Total(context.Background(), f))(t)
 	require.Equal(t, want, total)
 	by := w.author(t)
 	op, err := operator.Begin(context.Background(), bulk.Operation{
@@ -218,16 +219,14 @@ func (w *world) pick(t *rapid.T) bulk.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
 	}
-	op, err := w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t,
-		"operation"))
-	require.NoError(t, err)
+	op := filetest.Must(w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t,
+		"operation")))(t)
 	return op
 }
 
 func (w *world) approve(t *rapid.T) {
 	op, by, operator := w.pick(t), w.author(t), w.operator(nil)
-	total, err := operator.Total(context.Background(), op.Matching())
-	require.NoError(t, err)
+	total := filetest.Must(operator.Total(context.Background(), op.Matching()))(t)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
 	after, err := operator.Approve(context.Background(), op.ID,
 		audit.Change{Who: by, Why: "checked"}, total+seen)

@@ -134,7 +134,7 @@ bench-compare: ## the benchmarks of a commit and of this tree in turn, and their
 	  $(STATISTICS) old=$$at/old new=$$at/new
 
 .PHONY: load
-load: ## webhooks by a schedule at several rates, in a burst of 1,000 and in a stall of the store, beside two baselines: LOAD="-rates 200"
+load: ## webhooks by a schedule at several rates, in a burst of 1,000 and in a stall of the store, beside two baselines: LOAD="-rates 200 -plot load.svg"
 	@go run ./e2e/trial load $(LOAD)
 
 .PHONY: soak

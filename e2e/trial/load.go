@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -40,6 +42,7 @@ func load(flags *flag.FlagSet) func(*run) {
 	on := flags.Int("on", 490, "the events a second of the burst, of the stall and of the baselines")
 	burst := flags.Int("bursts", 1000, "how many more come at once in a burst")
 	stall := flags.Duration("stall", 5*time.Second, "how long the store answers nothing")
+	plot := flags.String("plot", "", "the file for a plot of the waits over the rates, as SVG")
 	return func(r *run) {
 		all := []traffic{
 			{name: fmt.Sprint(*on, "/s, ", *burst, " at once"), rate: *on, burst: *burst},
@@ -47,14 +50,19 @@ func load(flags *flag.FlagSet) func(*run) {
 			{name: fmt.Sprint(*on, "/s, HMAC and read alone"), rate: *on, shape: readAlone},
 			{name: fmt.Sprint(*on, "/s, a typed decode too"), rate: *on, shape: decodeAlone},
 		}
-		for i, rate := range strings.Split(*rates, ",") {
+		steady := strings.Split(*rates, ",")
+		for i, rate := range steady {
 			all = slices.Insert(all, i, traffic{name: rate + "/s", rate: filetest.Must(strconv.Atoi(rate))(r)})
 		}
 		row := r.table("", "reached", "answer p50", "p99", "effect p50", "p90", "p99", "max",
 			"429", "503", "nacks", "CPU an event", "lost", "doubled")
-		for _, t := range all {
+		found := make([][]time.Duration, len(all))
+		for i, t := range all {
 			t.warm, t.lasts = *warm, *lasts+t.stall
-			r.part(t.name, func(r *run) { t.measure(r, row) })
+			r.part(t.name, func(r *run) { found[i] = t.measure(r, row) })
+		}
+		if *plot != "" {
+			r.must(os.WriteFile(*plot, plotted(steady, found), 0o600))
 		}
 	}
 }
@@ -142,8 +150,8 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	}
 }
 
-// measure sends the scheduled events to a new process, and adds a row with the waits until the effects.
-func (t traffic) measure(r *run, row func(...any)) {
+// measure sends the scheduled events to a new process, and returns the waits until the effects.
+func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
 	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))
 	for i := range due {
@@ -209,6 +217,7 @@ func (t traffic) measure(r *run, row func(...any)) {
 		r.broken("answered 429 %d, answered 503 %d, nacks %d", full, unavailable, nacks)
 	}
 	r.none(wrong)
+	return took[warm:]
 }
 
 // recovered returns how long after the stall the last second with a p99 of soon or more ended.
@@ -225,4 +234,31 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 		}
 	}
 	return after
+}
+
+// plotted draws percentiles of the waits by rate, as SVG.
+func plotted(rates []string, found [][]time.Duration) []byte {
+	b := bytes.NewBufferString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 380">` +
+		`<rect width="700" height="380" fill="white"/>` +
+		`<text x="60" y="18">From webhook to effect, by events a second</text>`)
+	x := func(i int) int { return 60 + 560*(2*i+1)/(2*len(rates)) }
+	y := func(wait time.Duration) int { return 330 - int(75*math.Log10(max(1, wait.Seconds()*1000))) }
+	for decade := time.Millisecond; decade <= 10*time.Second; decade *= 10 {
+		fmt.Fprintf(b, "\n<path d='M60 %dH620' stroke='silver'/><text y='%[1]d'>%s</text>", y(decade), decade)
+	}
+	for _, line := range []struct {
+		percent     int
+		name, color string
+	}{{50, "p50", "green"}, {90, "p90", "blue"}, {99, "p99", "darkorange"}, {100, "max", "red"}} {
+		var points string
+		for i, rate := range rates {
+			points = fmt.Sprintf("%s %d,%d", points, x(i), y(within(found[i], line.percent)))
+			fmt.Fprintf(b, "\n<text x='%d' y='354' text-anchor='middle'>%s</text>", x(i), rate)
+		}
+		last := len(rates) - 1
+		fmt.Fprintf(b, "\n<polyline points='%s' fill='none' stroke='%s'/>", points, line.color)
+		end := y(within(found[last], line.percent))
+		fmt.Fprintf(b, "<text x='%d' y='%d' fill='%s'>%s</text>", x(last)+8, end, line.color, line.name)
+	}
+	return append(b.Bytes(), "\n</svg>\n"...)
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/xml"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,13 +40,15 @@ func tried(t *testing.T, arguments string) string {
 	return out.String()
 }
 
-func TestALoadIsMeasured(t *testing.T) {
+func TestALoadIsMeasuredAndPlotted(t *testing.T) {
 	t.Parallel()
-	said := tried(t, "load -rates 20,40 -for 1s -warm 0s -on 40 -bursts 20 -stall 300ms")
+	plot := filepath.Join(t.TempDir(), "load.svg")
+	said := tried(t, "load -rates 20,40 -for 1s -warm 0s -on 40 -bursts 20 -stall 300ms -plot "+plot)
 	for _, row := range []string{"", ", 20 at once", ", a stall of 300ms", ", a typed decode too"} {
 		require.Regexp(t, `(?m)^40/s`+row+` +[1-9]\d*/s`, said)
 	}
 	require.Regexp(t, `(?m)^20/s +[1-9]\d*/s`, said)
+	require.NoError(t, xml.Unmarshal([]byte(filetest.Read(t, plot)), new(struct{})))
 }
 
 func TestAStallIsOverAfterTheLastSlowSecond(t *testing.T) {

@@ -1,7 +1,6 @@
 package boltstore
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -128,7 +127,7 @@ func (d *decoder) int() int64 {
 
 func (d *decoder) fields(of map[string]bool) map[string]any {
 	n := d.number()
-	fields := make(map[string]any, min(n, uint64(cmp.Or(len(of), 32))))
+	fields := make(map[string]any, min(n, 32))
 	for range n {
 		if name := d.next(d.number()); of == nil || of[name] {
 			fields[name] = d.value()

@@ -1,6 +1,4 @@
-# Two installations in one project: every queue that the catalog enables, with all that they post to, all
-# alerts, and all instances of the catalog; and PayNow's queues for tests, which keeps no instance, and may be
-# deleted.
+# Two installations in one project. That for tests keeps no instance, and may be deleted.
 
 provider "google" {
   project = "my-project"
@@ -14,22 +12,14 @@ locals {
 }
 
 module "billhook" {
-  source     = "../.."
-  project_id = "my-project"
-  region     = "europe-west3"
-  firestore  = { location = "eur3" }
-  images     = local.images
-  worker     = { keeps = "catalog" }
-  alerts     = { on = ["all"], channels = ["projects/my-project/notificationChannels/1234567890"] }
-
-  target_urls = {
-    SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example.com"
-    PLATFORM_URL             = "https://platform.example.com"
-    GATEWAY_URL              = "https://gateway.example.com"
-    NOTIFICATION_SERVICE_URL = "https://notifications.example.com"
-    SEARCH_URL               = "https://search.example.com"
-    ANALYTICS_URL            = "https://analytics.example.com"
-  }
+  source      = "../.."
+  project_id  = "my-project"
+  region      = "europe-west3"
+  firestore   = { location = "eur3" }
+  images      = local.images
+  queues      = ["paynow-events", "pay-subscription-update"]
+  target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example.com" }
+  alerts      = { channels = ["projects/my-project/notificationChannels/1234567890"] }
 }
 
 module "staging" {

@@ -193,6 +193,9 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 		"it refuses, and reconciling too": {
 			answer{422, ""}, answer{403, ""}, dedupe.Failed, "callee_unauthorized_403",
 		},
+		"it has it already, and its read is refused": {
+			answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405",
+		},
 		"it fails": {answer{500, succeeded}, answer{404, ""}, dedupe.Failed, "callee_failed_500"},
 		"its answer is too long": {
 			answer{200, succeeded + strings.Repeat(" ", payments.MaxAnswer)},

@@ -235,6 +235,8 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 		"nobody approves by what they send")
 	require.ErrorIs(t, filetest.ErrorOf(d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))),
 		bulk.ErrRefused, "nobody refuses their own")
+	without := bulk.Operation{Kind: deadletter.Replay, Filter: op.Filter, Why: " "}
+	require.ErrorIs(t, filetest.ErrorOf(d.Begin(t.Context(), without, ilse, 1)), audit.ErrInvalid, "without a reason")
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -80,13 +81,11 @@ func (s *Store) commitWaiting() {
 }
 
 type change struct {
-	key     store.Key
-	before  stored
-	version store.Version
-	after   []byte // the document; its version is written last
+	key           store.Key
+	before, after stored
 }
 
-func (c change) changes() bool { return c.version != c.before.version }
+func (c change) changes() bool { return c.after.version != c.before.version }
 
 // stamp returns the time of the next commit, never before the last one. Only the holder of writing calls it.
 func (s *Store) stamp() time.Time {
@@ -128,7 +127,7 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	case w.Op == store.OpDelete:
 		return to, nil
 	case w.Op == store.OpIncrement:
-		fields, err := have.fields(nil)
+		fields, err := have.fields()
 		if err == nil {
 			w.Fields, err = w.Incremented(fields)
 		}
@@ -136,14 +135,14 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 			return to, err
 		}
 	}
-	to.version, to.after = newVersion, appendFields(make([]byte, versionBytes, 1024), w.Fields)
-	if len(to.after) > maxDocument/shortest {
+	to.after = stored{newVersion, appendFields(make([]byte, versionBytes, 1024), w.Fields)}
+	if len(to.after.data) > maxDocument/shortest {
 		if size := size(w.Fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
 			return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
 		}
 	}
-	if have.data != "" && string(to.after[versionBytes:]) == have.data[versionBytes:] {
-		to.version = have.version
+	if have.data != nil && bytes.Equal(to.after.data[versionBytes:], have.data[versionBytes:]) {
+		to.after.version = have.version
 	}
 	return to, nil
 }
@@ -158,7 +157,7 @@ func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	for i, to := range changes {
-		if after[i] = to.version; !to.changes() {
+		if after[i] = to.after.version; !to.changes() {
 			continue
 		}
 		bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
@@ -168,8 +167,8 @@ func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 			var next uint64
 			next, err = tx.Bucket(versions).NextSequence()
 			after[i] = store.Version(next) //nolint:gosec // a count of writes
-			binary.BigEndian.PutUint64(to.after, next)
-			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), to.after))
+			binary.BigEndian.PutUint64(to.after.data, next)
+			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), to.after.data))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -71,7 +70,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 // documents are written, and the other indexes catch up.
 func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	t.Parallel()
-	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), int64(0)
+	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
 	x := index{Equal: []string{"color"}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -83,7 +82,6 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 				key := store.Key{Collection: collection, ID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")}
 				fields := map[string]any{
 					"color": rapid.SampledFrom([]any{"red", "blue", nil}).Draw(t, "color"), "n": rapid.Int64().Draw(t, "n"),
-					"a": map[string]any{"list": []any{"x", true, time.UnixMicro(rounds), nil}}, // is skipped
 				}
 				var err error
 				switch rapid.IntRange(0, 3).Draw(t, "what") {

@@ -11,11 +11,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// stored is a document in the file's format: its version in 8 bytes, then the fields sorted by name, so that
-// equal fields are equal texts. Version 0: the document does not exist.
+// stored is a document in the file's format. Its data has the version, then the fields sorted by name, so
+// that equal fields are equal bytes. Version 0: the document does not exist.
 type stored struct {
 	version store.Version
-	data    string
+	data    []byte
 }
 
 func read(tx *bbolt.Tx, key store.Key) stored {
@@ -23,45 +23,43 @@ func read(tx *bbolt.Tx, key store.Key) stored {
 	if bucket == nil {
 		return stored{}
 	}
-	return parse(string(bucket.Get([]byte(key.ID))))
+	return parse(bucket.Get([]byte(key.ID)))
 }
 
 const versionBytes = 8
 
-// parse reads the version of data; empty: no document. If data is too short, fields returns errCutShort.
-func parse(data string) stored {
+// parse reads the version of data; nil is no document. If data is too short, fields returns errCutShort.
+func parse(data []byte) stored {
 	switch {
-	case data == "":
+	case data == nil:
 		return stored{}
 	case len(data) < versionBytes:
 		return stored{version: newVersion}
 	}
-	version := binary.BigEndian.Uint64([]byte(data[:versionBytes]))
-	return stored{store.Version(version), data} //nolint:gosec // written from an int64
+	return stored{store.Version(binary.BigEndian.Uint64(data)), data} //nolint:gosec // written from an int64
 }
 
-// fields reads the fields: all, or with of only those that it has.
-func (s stored) fields(of map[string]bool) (fields map[string]any, err error) {
+func (s stored) fields() (fields map[string]any, err error) {
 	switch {
 	case s.version == 0:
 		return nil, nil
-	case s.data == "":
+	case s.data == nil:
 		return nil, errCutShort
 	}
-	return decode(s.data[versionBytes:], of)
+	return decode(s.data[versionBytes:])
 }
 
 var errCutShort = errors.New("boltstore: a document is cut short")
 
-// decode reads the fields that appendFields wrote: all, or with of only those that it has.
-func decode(body string, of map[string]bool) (fields map[string]any, err error) {
+// decode reads the fields that appendFields wrote.
+func decode(body []byte) (fields map[string]any, err error) {
 	defer func() {
 		if recover() != nil { // an index out of range
 			fields, err = nil, errCutShort
 		}
 	}()
 	rest := decoder(body)
-	return rest.fields(of), nil
+	return rest.fields(), nil
 }
 
 func appendFields(to []byte, fields map[string]any) []byte {
@@ -125,36 +123,14 @@ func (d *decoder) int() int64 {
 	return int64(n>>1) ^ -int64(n&1)
 }
 
-func (d *decoder) fields(of map[string]bool) map[string]any {
+func (d *decoder) fields() map[string]any {
 	n := d.number()
 	fields := make(map[string]any, min(n, 32))
 	for range n {
-		if name := d.next(d.number()); of == nil || of[name] {
-			fields[name] = d.value()
-		} else {
-			d.skip()
-		}
+		name := d.next(d.number())
+		fields[name] = d.value()
 	}
 	return fields
-}
-
-// skip passes over a value.
-func (d *decoder) skip() {
-	switch d.next(1) {
-	case "s":
-		d.next(d.number())
-	case "i", "d":
-		d.number()
-	case "m":
-		for range d.number() {
-			d.next(d.number())
-			d.skip()
-		}
-	case "l":
-		for range d.number() {
-			d.skip()
-		}
-	}
 }
 
 func (d *decoder) value() any {
@@ -170,7 +146,7 @@ func (d *decoder) value() any {
 	case "d":
 		return time.UnixMicro(d.int()).UTC()
 	case "m":
-		return d.fields(nil)
+		return d.fields()
 	case "l":
 		list := []any{}
 		for range d.number() {

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,17 +24,6 @@ type index struct {
 	List  string   `store:"list"`
 	// Time is the field whose time orders documents with equal values.
 	Time string `store:"time"`
-	// bucket has the keys, within a transaction.
-	bucket *bbolt.Bucket
-}
-
-// reads returns the names of the fields that the keys are made of.
-func (x index) reads() map[string]bool {
-	names := map[string]bool{x.List: true, x.Time: true}
-	for _, name := range x.Equal {
-		names[name] = true
-	}
-	return names
 }
 
 // name returns the name of the index's bucket within indexes.
@@ -134,7 +122,7 @@ func asIndexed(tx *bbolt.Tx) map[string]stored {
 				continue
 			}
 			if all[key] = (stored{}); data != "" { // else the document did not exist
-				all[key] = parse(data)
+				all[key] = parse([]byte(data))
 			}
 		}
 	}
@@ -150,51 +138,30 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 	if tx.Bucket(changed).Sequence() <= most {
 		return nil
 	}
-	all := map[string]map[string]stored{}
+	all := map[string][]moved{}
 	for key, before := range asIndexed(tx) {
 		collection, id, _ := strings.Cut(key, "/")
-		if all[collection] == nil {
-			all[collection] = map[string]stored{}
-		}
-		all[collection][id] = before
-	}
-	for collection, documents := range all {
-		if err := moveAll(tx, collection, documents); err != nil {
-			return fmt.Errorf("boltstore: indexes of %s: %w", collection, err)
-		}
-	}
-	return empty(tx)
-}
-
-// moveAll updates the indexes of a collection. documents are by id, in the versions that the indexes have. Of
-// each it decodes only the fields that an index reads.
-func moveAll(tx *bbolt.Tx, collection string, documents map[string]stored) error {
-	var all []index
-	reads, cursor, begins := map[string]bool{}, tx.Bucket(indexes).Cursor(), []byte(collection+"/")
-	for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
-		x := index{bucket: tx.Bucket(indexes).Bucket(name)}
-		fields, err := decode(string(name[len(begins):]), nil)
-		if err = cmp.Or(err, store.Decode(fields, &x)); err != nil {
-			return err
-		}
-		all = append(all, x)
-		maps.Copy(reads, x.reads())
-	}
-	changes := make([]moved, 0, len(documents))
-	for id, before := range documents {
-		had, err := before.fields(reads)
-		has, failed := read(tx, store.Key{Collection: collection, ID: id}).fields(reads)
+		had, err := before.fields()
+		has, failed := read(tx, store.Key{Collection: collection, ID: id}).fields()
 		if err = cmp.Or(err, failed); err != nil {
 			return err
 		}
-		changes = append(changes, moved{id, had, has})
+		all[collection] = append(all[collection], moved{id, had, has})
 	}
-	for _, x := range all {
-		if err := x.move(changes); err != nil {
-			return err
+	for collection, documents := range all {
+		cursor, begins := tx.Bucket(indexes).Cursor(), []byte(collection+"/")
+		for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
+			var x index
+			fields, err := decode(name[len(begins):])
+			if err = cmp.Or(err, store.Decode(fields, &x)); err == nil {
+				err = x.move(tx.Bucket(indexes).Bucket(name), documents)
+			}
+			if err != nil {
+				return fmt.Errorf("boltstore: index of %s: %w", collection, err)
+			}
 		}
 	}
-	return nil
+	return empty(tx)
 }
 
 // empty removes all notes of changed documents.
@@ -212,8 +179,8 @@ type moved struct {
 	had, has map[string]any
 }
 
-func (x index) move(documents []moved) error {
-	complete := x.bucket.Sequence() == whole
+func (x index) move(bucket *bbolt.Bucket, documents []moved) error {
+	complete := bucket.Sequence() == whole
 	var edits []edit
 	for _, doc := range documents {
 		had, has := x.keys(doc.id, doc.had), x.keys(doc.id, doc.has)
@@ -229,7 +196,7 @@ func (x index) move(documents []moved) error {
 		}
 	}
 	slices.SortFunc(edits, func(a, b edit) int { return bytes.Compare(a.key, b.key) })
-	return write(x.bucket, edits)
+	return write(bucket, edits)
 }
 
 func contains(keys [][]byte, key []byte) bool {
@@ -323,9 +290,9 @@ func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) 
 		key := store.Key{Collection: collection, ID: string(id)}
 		doc, differs := changed[key.String()]
 		if !differs {
-			doc = parse(string(data))
+			doc = parse(data)
 		}
-		fields, err := doc.fields(x.reads())
+		fields, err := doc.fields()
 		if err != nil {
 			return nil, nil, err
 		}

@@ -114,7 +114,7 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		if collection != q.Collection {
 			continue
 		}
-		fields, err := parse(string(documents.Get([]byte(id)))).fields(x.reads())
+		fields, err := parse(documents.Get([]byte(id))).fields()
 		if err != nil {
 			return page, err
 		}
@@ -149,8 +149,8 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 	slices.SortFunc(keys, compare)
 	for _, key := range keys[:min(n, q.Limit)] {
 		s.looked.Add(1)
-		doc := parse(string(documents.Get(key[id:])))
-		fields, err := doc.fields(nil)
+		doc := parse(documents.Get(key[id:]))
+		fields, err := doc.fields()
 		if doc.version == 0 {
 			err = errors.New("boltstore: an index has a document that is not there")
 		}

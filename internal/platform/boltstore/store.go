@@ -118,7 +118,7 @@ func readable(db *bbolt.DB) error {
 				case name[0] == '/':
 					return nil
 				}
-				_, err := parse(string(data)).fields(nil)
+				_, err := parse(data).fields()
 				return err
 			})
 		})
@@ -145,7 +145,7 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 			return fmt.Errorf("get %s: %w", key, store.ErrNotFound)
 		}
 		doc.Version = stored.version
-		doc.Fields, err = stored.fields(nil)
+		doc.Fields, err = stored.fields()
 		return err
 	})
 	return doc, err

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"testing"
 
-	"billhook/internal/filetest"
-
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 // ErrNoProvider means that Google's provider cannot be downloaded on this machine.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
@@ -142,8 +143,9 @@ func TestAKilledDevContinues(t *testing.T) {
 		"fis-ingestion COMPLETED": 1, "search-index COMPLETED": 5, "search-index DEAD_LETTERED": 1,
 		"events-low COMPLETED": 1,
 	}
-	statuses := map[string]int{}
-	require.Eventually(t, func() bool { // events in progress at a kill continue when their lease ends
+	// Events in progress at a kill continue when their lease ends.
+	statuses, ends := map[string]int{}, time.Now().Add(5*time.Minute)
+	for done := false; !done && time.Now().Before(ends); e2e.Wait(t.Context(), pollInterval) {
 		var all console.List[events.Line]
 		dev.ask(t, http.MethodGet, "/v1/ops/events?limit=100", nil, &all)
 		clear(statuses)
@@ -151,8 +153,8 @@ func TestAKilledDevContinues(t *testing.T) {
 			statuses[line.Queue+" "+string(line.Status)]++
 		}
 		leased := func(line events.Line) bool { return line.Status == dedupe.Processing }
-		return !slices.ContainsFunc(all.Items, leased) && len(all.Items) >= 34
-	}, 3*time.Minute, pollInterval)
+		done = !slices.ContainsFunc(all.Items, leased) && len(all.Items) >= 34
+	}
 	require.Equal(t, want, statuses, "no event is lost, and none has a second id")
 	var got ledger.Holding
 	dev.ask(t, http.MethodGet, "/v1/ops/accounts/"+string(ledger.UserPoints(samples.UID)), nil, &got)

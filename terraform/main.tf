@@ -162,8 +162,8 @@ module "worker" {
         PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
         PUSH_AUDIENCE        = local.audience
         PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
-        ALARM_QUEUE          = "projects/${var.project_id}/locations/${var.region}/queues/${local.name}-alarm"
         # Alarms call the worker that runs the tasks.
+        ALARM_QUEUE           = "projects/${var.project_id}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
         ALARM_URL             = local.worker_urls[local.tasks_pool]
         ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
       },

@@ -80,6 +80,11 @@ variable "secret_versions" {
   description = "The number of the version that services read of each secret, by environment variable; of one that is not named, 1."
   type        = map(number)
   default     = {}
+
+  validation {
+    condition     = alltrue([for n in values(var.secret_versions) : n >= 1 && n == floor(n)])
+    error_message = "A version of a secret is a whole number from 1 on."
+  }
 }
 
 variable "target_urls" {

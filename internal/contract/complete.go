@@ -69,7 +69,11 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	if !lacks {
 		return data, nil
 	}
-	return json.Marshal(head)
+	whole, err := json.Marshal(head)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return whole, nil
 }
 
 // sort moves the members of a raw object into the content, except those of the head.
@@ -87,7 +91,11 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	if len(content) == 0 {
 		return ErrMalformed // an empty object is not a message
 	}
-	head[k.Content], _ = json.Marshal(content) // its values were decoded
+	whole, err := json.Marshal(content)
+	if err != nil {
+		return ErrMalformed
+	}
+	head[k.Content] = whole
 	if k.Version != "" {
 		head[k.Version] = jsontext.Value("1")
 	}

@@ -81,10 +81,12 @@ run "choices_that_do_not_fit_are_refused" {
     webhook       = { timeout_seconds = 10 }
     worker        = { keeps = "one" }
     paused_queues = ["lost"]
+
+    secret_versions = { WEBHOOK_SECRET_PAYNOW = 0 }
   }
 
   expect_failures = [
-    var.images, var.target_urls, var.ops, var.webhook, var.worker, var.paused_queues,
+    var.images, var.target_urls, var.ops, var.webhook, var.worker, var.paused_queues, var.secret_versions,
   ]
 }
 

@@ -97,8 +97,11 @@ func (s *Simulator) note(entry logged) {
 	if s.log == nil || s.logFailed != nil {
 		return
 	}
-	line, _ := json.Marshal(entry) // nothing in it can fail
-	_, s.logFailed = s.log.Write(append(line, '\n'))
+	line, err := json.Marshal(entry)
+	if err == nil {
+		_, err = s.log.Write(append(line, '\n'))
+	}
+	s.logFailed = err
 }
 
 func (s *Simulator) rewrite(path string) error {
@@ -106,10 +109,14 @@ func (s *Simulator) rewrite(path string) error {
 	lines := json.NewEncoder(&text)
 	for id, sub := range s.subs {
 		if sub.paused {
-			_ = lines.Encode(logged{Subscription: id, Paused: &sub.paused}) // nothing in it can fail
+			if err := lines.Encode(logged{Subscription: id, Paused: &sub.paused}); err != nil {
+				return err
+			}
 		}
 		for _, d := range sub.inOrder() {
-			_ = lines.Encode(logged{Subscription: id, Got: d})
+			if err := lines.Encode(logged{Subscription: id, Got: d}); err != nil {
+				return err
+			}
 		}
 	}
 	if err := os.WriteFile(path+".new", text.Bytes(), 0o600); err != nil {

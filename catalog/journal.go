@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -191,7 +192,8 @@ func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 			left[key[0]] = append(left[key[0]], shown(key[1]))
 		}
 	}
-	for currency, members := range left {
+	for _, currency := range slices.Sorted(maps.Keys(left)) { // they have one line, so that none sorts them
+		members := left[currency]
 		slices.Sort(members)
 		r.wrong(place, "lines", fmt.Sprintf("do not balance in %s: debits and credits of %s differ",
 			shown(currency), strings.Join(members, ", ")))

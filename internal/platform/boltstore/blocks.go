@@ -104,10 +104,14 @@ func appendKeys(to [][]byte, first, others []byte) [][]byte {
 	return to
 }
 
-// keysFrom yields the keys from one key up to another, which is excluded. back: in descending order. alone:
-// the bucket has documents, not blocks.
-func keysFrom(cursor *bbolt.Cursor, from, to []byte, back, alone bool) iter.Seq[[]byte] {
+// keysFrom yields the keys from one key up to another, which is excluded; a nil bucket has none. back: in
+// descending order. alone: the bucket has documents, not blocks.
+func keysFrom(bucket *bbolt.Bucket, from, to []byte, back, alone bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
+		if bucket == nil {
+			return
+		}
+		cursor := bucket.Cursor()
 		begin, step := from, cursor.Next
 		if back {
 			begin, step = to, cursor.Prev

@@ -10,8 +10,6 @@ import (
 	"maps"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"billhook/internal/platform/store"
 )
 
@@ -23,24 +21,20 @@ type commit struct {
 	done   bool
 }
 
-var (
-	// errCutOff is the outcome of a commit if the caller that wrote it has panicked.
-	errCutOff = errors.New("boltstore: the commit was cut off")
-	// errNothing rolls back a transaction that has no writes.
-	errNothing = errors.New("boltstore: nothing to write")
-)
+// errCutOff is the outcome of a commit if the caller that wrote it has panicked.
+var errCutOff = errors.New("boltstore: the commit was cut off")
 
 // Commit applies all writes or none; see package store for the errors. As in Firestore, a write that changes
 // nothing keeps the version. Commits that arrive during a sync to disk are written together in the next
-// transaction, because Firestore's unrelated commits do not wait for each other either.
+// record of the log, because Firestore's unrelated commits do not wait for each other either.
 func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
 	}
 	c := &commit{ctx: ctx, writes: writes, err: errCutOff}
-	s.mu.Lock()
+	s.queue.Lock()
 	s.waiting = append(s.waiting, c)
-	s.mu.Unlock()
+	s.queue.Unlock()
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if !c.done { // another caller wrote it while this one waited
@@ -49,35 +43,66 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return c.after, c.err
 }
 
-// commitWaiting writes all waiting commits in one transaction. Each succeeds or fails separately.
+// commitWaiting writes all waiting commits in one record. Each succeeds or fails separately.
 func (s *Store) commitWaiting() {
-	s.mu.Lock()
+	s.queue.Lock()
 	all := s.waiting
 	s.waiting = nil
-	s.mu.Unlock()
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		written := false
-		for _, c := range all {
-			changes, err := c.prepare(tx, s.stamp())
-			if c.err = err; err != nil {
-				continue
-			}
-			if c.after, err = put(tx, changes); err != nil {
-				return err
-			}
-			written = true
-		}
-		if !written {
-			return errNothing
-		}
-		return catchUp(tx, changedAtMost)
-	})
+	s.queue.Unlock()
+	err := s.move(s.atOnce)
+	if err == nil {
+		err = s.write(all)
+	}
 	for _, c := range all {
 		c.done = true
-		if err != nil && !errors.Is(err, errNothing) {
+		if err != nil {
 			c.after, c.err = nil, errors.Join(c.err, err)
 		}
 	}
+}
+
+// write prepares the commits, one after the other, and shows what they write once it is on the disk.
+func (s *Store) write(all []*commit) error {
+	written, version, size, body := recent{}, s.version, 0, []byte(nil)
+	err := s.view(func(now view) error {
+		now.layers = append([]recent{written}, now.layers...)
+		for _, c := range all {
+			var changes []change
+			if changes, c.err = c.prepare(now, s.stamp()); c.err != nil {
+				continue
+			}
+			c.after = make([]store.Version, len(changes))
+			for i, to := range changes {
+				if c.after[i] = to.after.version; !to.changes() {
+					continue
+				}
+				if to.after.version != 0 {
+					version++
+					c.after[i] = store.Version(version) //nolint:gosec // a count of writes
+					to.after.version = c.after[i]
+					binary.BigEndian.PutUint64(to.after.data, version)
+				}
+				written.set(to.key, to.after)
+				size += max(leastBytes, len(to.after.data))
+				body = appendText(appendText(body, to.key.String()), to.after.data)
+			}
+		}
+		return nil
+	})
+	if err != nil || body == nil {
+		return err
+	}
+	if s.log != nil {
+		err = s.log.append(body)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.version = version; err == nil {
+		s.recent.add(written)
+		s.size += size
+	}
+	s.failed = cmp.Or(s.failed, err) // it is unknown what the disk has
+	return err
 }
 
 type change struct {
@@ -95,7 +120,7 @@ func (s *Store) stamp() time.Time {
 	return s.stamped
 }
 
-func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
+func (c *commit) prepare(now view, at time.Time) ([]change, error) {
 	// The context may have ended while the commit waited.
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
@@ -103,7 +128,7 @@ func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 	changes := make([]change, len(c.writes))
 	for i, w := range c.writes {
 		var err error
-		if changes[i], err = applied(read(tx, w.Key), w, at); err != nil {
+		if changes[i], err = applied(now.read(w.Key), w, at); err != nil {
 			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
 		}
 	}
@@ -149,30 +174,3 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 
 // newVersion is a placeholder: a document gets its next version when it is written.
 const newVersion = -1
-
-// put writes the changes and returns the new versions; 0: the document was removed. Errors are the file's.
-func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
-	after := make([]store.Version, len(changes))
-	if err := note(tx, changes); err != nil {
-		return nil, fmt.Errorf("commit: %w", err)
-	}
-	for i, to := range changes {
-		if after[i] = to.after.version; !to.changes() {
-			continue
-		}
-		bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
-		if err == nil && after[i] == 0 {
-			err = bucket.Delete([]byte(to.key.ID))
-		} else if err == nil {
-			var next uint64
-			next, err = tx.Bucket(versions).NextSequence()
-			after[i] = store.Version(next) //nolint:gosec // a count of writes
-			binary.BigEndian.PutUint64(to.after.data, next)
-			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), to.after.data))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("commit %s: %w", to.key, err)
-		}
-	}
-	return after, nil
-}

@@ -2,13 +2,11 @@ package boltstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -16,7 +14,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// index answers one kind of query. The first query of its kind creates it, and later commits update it. A key
+// index answers one kind of query. The first query of its kind creates it, and changes update it. A key
 // joins the values of the compared fields, a text of the list, the time, and the document's id. A document
 // has one key for each text of the list, and no key if it lacks one of the fields.
 type index struct {
@@ -93,86 +91,6 @@ func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// note records the former versions of changed documents that have indexes, for the indexes to catch up later.
-// A commit appends them as one entry, because updates of the indexes would touch pages all over the file.
-func note(tx *bbolt.Tx, changes []change) error {
-	cursor, noted := tx.Bucket(indexes).Cursor(), tx.Bucket(changed)
-	var entry []byte
-	at := noted.Sequence() // the number of noted documents
-	for _, to := range changes {
-		begins := []byte(to.key.Collection + "/")
-		if name, _ := cursor.Seek(begins); to.changes() && bytes.HasPrefix(name, begins) {
-			entry, at = appendText(appendText(entry, to.key.String()), to.before.data), at+1
-		}
-	}
-	if entry == nil {
-		return nil
-	}
-	return cmp.Or(noted.SetSequence(at), noted.Put(binary.BigEndian.AppendUint64(nil, at), entry))
-}
-
-// asIndexed returns the changed documents by key, in the versions that the indexes have: those from when the
-// indexes last caught up.
-func asIndexed(tx *bbolt.Tx) map[string]stored {
-	all, cursor := map[string]stored{}, tx.Bucket(changed).Cursor()
-	for at, entry := cursor.First(); at != nil; at, entry = cursor.Next() {
-		for rest := decoder(entry); rest != ""; {
-			key, data := rest.next(rest.number()), rest.next(rest.number())
-			if _, before := all[key]; before {
-				continue
-			}
-			if all[key] = (stored{}); data != "" { // else the document did not exist
-				all[key] = parse([]byte(data))
-			}
-		}
-	}
-	return all
-}
-
-// changedAtMost is the most changed documents that wait for the indexes, and that each query must read.
-const changedAtMost = 200
-
-// catchUp updates the indexes with the changed documents if there are more than most. Many documents in one
-// update share the pages that they change.
-func catchUp(tx *bbolt.Tx, most uint64) error {
-	if tx.Bucket(changed).Sequence() <= most {
-		return nil
-	}
-	all := map[string][]moved{}
-	for key, before := range asIndexed(tx) {
-		collection, id, _ := strings.Cut(key, "/")
-		had, err := before.fields()
-		has, failed := read(tx, store.Key{Collection: collection, ID: id}).fields()
-		if err = cmp.Or(err, failed); err != nil {
-			return err
-		}
-		all[collection] = append(all[collection], moved{id, had, has})
-	}
-	for collection, documents := range all {
-		cursor, begins := tx.Bucket(indexes).Cursor(), []byte(collection+"/")
-		for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
-			var x index
-			fields, err := decode(name[len(begins):])
-			if err = cmp.Or(err, store.Decode(fields, &x)); err == nil {
-				err = x.move(tx.Bucket(indexes).Bucket(name), documents)
-			}
-			if err != nil {
-				return fmt.Errorf("boltstore: index of %s: %w", collection, err)
-			}
-		}
-	}
-	return empty(tx)
-}
-
-// empty removes all notes of changed documents.
-func empty(tx *bbolt.Tx) error {
-	err := tx.DeleteBucket(changed)
-	if err == nil {
-		_, err = tx.CreateBucket(changed)
-	}
-	return err
-}
-
 // moved is a document with its fields as indexed and its current fields.
 type moved struct {
 	id       string
@@ -233,8 +151,8 @@ func (s *Store) makeIndex(ctx context.Context, collection string, x index) error
 }
 
 // fill fills an index while other callers write. It reads documents and writes their sorted keys, some in
-// each transaction. This index catches up with changes meanwhile, like all others, so fill may skip a
-// document whose version has changed.
+// each transaction. This index follows changes meanwhile, like all others, so fill may skip a document whose
+// version has changed.
 func (s *Store) fill(collection string, name []byte, x index) error {
 	for id := []byte{}; id != nil; {
 		var part []entry
@@ -253,13 +171,7 @@ func (s *Store) fill(collection string, name []byte, x index) error {
 			}
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return complete(tx, name) })
-}
-
-// complete marks an index as whole. It catches up first: a document that was deleted before fill read it, and
-// then created again, has keys in other indexes but not yet in this one.
-func complete(tx *bbolt.Tx, name []byte) error {
-	return cmp.Or(catchUp(tx, 0), tx.Bucket(indexes).Bucket(name).SetSequence(whole))
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(indexes).Bucket(name).SetSequence(whole) })
 }
 
 const (
@@ -282,16 +194,13 @@ type entry struct {
 
 // extend appends entries of the next documents from an id on, and returns the id to continue at; nil: done.
 func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) ([]entry, []byte, error) {
-	cursor, changed, n := tx.Bucket([]byte(collection)).Cursor(), asIndexed(tx), 0
+	cursor, n := tx.Bucket([]byte(collection)).Cursor(), 0
 	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {
 		if n++; n > readAtOnce {
 			return to, bytes.Clone(id), nil
 		}
 		key := store.Key{Collection: collection, ID: string(id)}
-		doc, differs := changed[key.String()]
-		if !differs {
-			doc = parse(data)
-		}
+		doc := parse(data)
 		fields, err := doc.fields()
 		if err != nil {
 			return nil, nil, err
@@ -306,13 +215,8 @@ func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) 
 // add adds entries, sorted by key, to an index. It skips documents that have changed since they were read.
 func add(tx *bbolt.Tx, name []byte, entries []entry) error {
 	var edits []edit
-	changed := asIndexed(tx)
 	for _, one := range entries {
-		doc, differs := changed[one.of.String()]
-		if !differs {
-			doc = read(tx, one.of)
-		}
-		if doc.version == one.version {
+		if read(tx, one.of).version == one.version {
 			edits = append(edits, edit{key: one.key})
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -17,27 +16,14 @@ import (
 )
 
 // Query returns one page, ordered by id or by time. It reads only the documents that it returns and those
-// that have changed since the indexes caught up. The first query of a kind makes its index.
+// that are not in the file yet. The first query of a kind makes its index.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
 	}
 	needed := indexFor(q)
 	for {
-		var page store.Page
-		missing := false
-		err := s.db.View(func(tx *bbolt.Tx) (err error) {
-			documents := tx.Bucket([]byte(q.Collection))
-			keys := documents
-			if !needed.ofIDs() {
-				keys = tx.Bucket(indexes).Bucket(needed.name(q.Collection))
-				missing = keys == nil || keys.Sequence() != whole
-			}
-			if !missing && documents != nil {
-				page, err = s.look(tx, q, needed, keys.Cursor())
-			}
-			return err
-		})
+		page, missing, err := s.page(q, needed)
 		switch {
 		case err != nil:
 			return store.Page{}, fmt.Errorf("query %s: %w", q.Collection, err)
@@ -48,6 +34,30 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			return store.Page{}, err
 		}
 	}
+}
+
+// page answers a query from one state of all documents. missing: there is no such index.
+func (s *Store) page(q store.Query, needed index) (page store.Page, missing bool, err error) {
+	var newer map[string]*document
+	s.mu.RLock()
+	tx, err := s.db.Begin(false)
+	if err == nil {
+		newer = view{tx, []recent{s.recent, s.moving}}.newer(q.Collection)
+	}
+	s.mu.RUnlock() // a commit need not wait for the rest
+	if err != nil {
+		return page, false, err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
+	keys := tx.Bucket([]byte(q.Collection))
+	if !needed.ofIDs() {
+		keys = tx.Bucket(indexes).Bucket(needed.name(q.Collection))
+		if keys == nil || keys.Sequence() != whole {
+			return page, true, nil
+		}
+	}
+	page, err = s.look(tx, q, needed, keys, newer)
+	return page, false, err
 }
 
 // indexFor returns the index that answers a query. For a query by id only, it is the zero index; see ofIDs.
@@ -101,24 +111,17 @@ func within(q store.Query) (from, to []byte, id int) {
 	return from, to, len(place(time.Time{}, ""))
 }
 
-// look answers a query from its index and from the documents that have changed since the index caught up.
-func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, _ error) {
-	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
+// look answers a query from the keys in the file and from the documents that are newer.
+func (s *Store) look(
+	tx *bbolt.Tx, q store.Query, x index, bucket *bbolt.Bucket, newer map[string]*document,
+) (page store.Page, _ error) {
 	var fresh, keys [][]byte
-	noted := map[string]stored{}
-	if !x.ofIDs() {
-		noted = asIndexed(tx)
-	}
-	for key := range noted {
-		collection, id, _ := strings.Cut(key, "/")
-		if collection != q.Collection {
-			continue
-		}
-		fields, err := parse(documents.Get([]byte(id))).fields()
+	for id, doc := range newer {
+		fields, err := doc.decoded()
 		if err != nil {
 			return page, err
 		}
-		changedIDs[id], fresh = true, append(fresh, x.keys(id, fields)...)
+		fresh = append(fresh, x.keys(id, fields)...)
 	}
 	from, to, id := within(q)
 	outside := func(key []byte) bool { return bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0 }
@@ -127,9 +130,9 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		compare = func(a, b []byte) int { return bytes.Compare(b, a) }
 	}
 	n := 0
-	for key := range keysFrom(cursor, from, to, q.Newest != nil, x.ofIDs()) {
+	for key := range keysFrom(bucket, from, to, q.Newest != nil, x.ofIDs()) {
 		s.looked.Add(1)
-		if changedIDs[string(key[id:])] {
+		if newer[string(key[id:])] != nil {
 			continue
 		}
 		if n++; !q.Count { // a count may cover all documents, so its keys are not kept
@@ -149,7 +152,8 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 	slices.SortFunc(keys, compare)
 	for _, key := range keys[:min(n, q.Limit)] {
 		s.looked.Add(1)
-		doc := parse(documents.Get(key[id:]))
+		of := store.Key{Collection: q.Collection, ID: string(key[id:])}
+		doc := view{tx, []recent{{q.Collection: newer}}}.read(of)
 		fields, err := doc.fields()
 		if doc.version == 0 {
 			err = errors.New("boltstore: an index has a document that is not there")
@@ -157,7 +161,6 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		if err != nil {
 			return page, err
 		}
-		of := store.Key{Collection: q.Collection, ID: string(key[id:])}
 		page.Documents = append(page.Documents, store.Document{Key: of, Fields: fields, Version: doc.version})
 	}
 	if n > q.Limit && q.ByTime() == nil {

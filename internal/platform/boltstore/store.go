@@ -1,6 +1,6 @@
 // Package boltstore implements the operations of package store on one file. It replaces Firestore where only
-// Go is installed. When a commit returns, its data is on the disk. Only one process at a time can use the
-// file.
+// Go is installed. When a commit returns, its data is on the disk: in a log beside the file, and later, with
+// many others, in the file. Only one process at a time can use them.
 package boltstore
 
 import (
@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,15 +22,28 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Store keeps documents in one file.
+// Store keeps documents in one file, and the latest in a log.
 type Store struct {
-	db *bbolt.DB
+	db     *bbolt.DB
+	atOnce int // movedAtOnce, except in tests
 
-	// writing is locked by the caller that writes all waiting commits.
-	writing sync.Mutex
-	mu      sync.Mutex
+	queue   sync.Mutex
 	waiting []*commit
+
+	// writing is locked by the caller that writes all waiting commits. Only it uses the next four, and
+	// changes recent.
+	writing sync.Mutex
+	log     *logs     // nil: there is none, and what is recent is lost with the process
 	stamped time.Time // the time of the last commit
+	version uint64    // the last version of a document
+	size    int       // of the recent documents, each version counted
+
+	mu sync.RWMutex
+	// recent and moving are not in the file yet. moving is being written to it, in moves.
+	recent, moving recent
+	moves          sync.WaitGroup
+	// failed: the log or the file could not be written.
+	failed error
 
 	// making has the indexes that are being made, by bucket name.
 	making singleflight.Group
@@ -75,7 +90,59 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	if cmp.Or(db.Update(begin), readable(db)) != nil {
 		return nil, errors.Join(Damaged(path), db.Close())
 	}
-	return &Store{db: db}, nil
+	s = &Store{db: db, atOnce: movedAtOnce, recent: recent{}}
+	if err := s.recover(path, noSync); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// recover moves to the file what only the log has, as after a kill.
+func (s *Store) recover(path string, noSync bool) error {
+	var sequence uint64
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		sequence, s.version = tx.Bucket(logged).Sequence(), tx.Bucket(versions).Sequence()
+		return nil
+	})
+	if err != nil || noSync {
+		return err
+	}
+	s.log, err = openLogs(path, sequence, s.redo)
+	if err == nil {
+		err = s.settle()
+	}
+	return err
+}
+
+// redo adds a log's record to the recent documents.
+func (s *Store) redo(body []byte) (err error) {
+	defer func() {
+		if recover() != nil { // an index out of range
+			err = errCutShort
+		}
+	}()
+	for rest := decoder(body); rest != ""; {
+		key, data := rest.next(rest.number()), rest.next(rest.number())
+		var of stored
+		if data != "" {
+			of = parse([]byte(data))
+			s.version = max(s.version, uint64(of.version)) //nolint:gosec // a count of writes
+		}
+		collection, id, _ := strings.Cut(key, "/")
+		s.recent.set(store.Key{Collection: collection, ID: id}, of)
+		s.size++
+	}
+	return nil
+}
+
+// settle moves all recent documents to the file.
+func (s *Store) settle() error {
+	s.moves.Wait()
+	err := s.move(0)
+	s.moves.Wait()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return cmp.Or(err, s.failed)
 }
 
 // Damaged returns an ErrDamaged for a file, with the remedy in its text.
@@ -85,10 +152,11 @@ func Damaged(path string) error {
 }
 
 // Names of own buckets begin with a slash, which no collection's name has. The sequence of versions counts
-// from 1 and never falls, even after deletes. The number in its name is the version of the encoding.
+// from 1 and never falls, even after deletes. The number in its name is the version of the encoding. The
+// sequence of logged is the number of the last record of the log that the file has.
 var (
-	versions = []byte("/versions/3")
-	changed  = []byte("/changed")
+	versions = []byte("/versions/4")
+	logged   = []byte("/logged")
 	indexes  = []byte("/indexes")
 )
 
@@ -96,7 +164,7 @@ func begin(tx *bbolt.Tx) error {
 	if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
 		return ErrDamaged
 	}
-	for _, name := range [][]byte{versions, changed, indexes} {
+	for _, name := range [][]byte{versions, logged, indexes} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}
@@ -125,9 +193,20 @@ func readable(db *bbolt.DB) error {
 	})
 }
 
-// Close closes the file.
+// Close moves all documents to the file, removes the log and closes the file.
 func (s *Store) Close() error {
-	if err := s.db.Close(); err != nil {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := s.settle()
+	if s.log != nil {
+		err = cmp.Or(err, s.log.close())
+		for _, at := range logPaths(s.db.Path()) {
+			if err == nil {
+				err = os.Remove(at)
+			}
+		}
+	}
+	if err = cmp.Or(err, s.db.Close()); err != nil {
 		return fmt.Errorf("boltstore: close store: %w", err)
 	}
 	return nil
@@ -139,8 +218,8 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 		return store.Document{}, err
 	}
 	doc := store.Document{Key: key}
-	err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		stored := read(tx, key)
+	err := s.view(func(now view) (err error) {
+		stored := now.read(key)
 		if stored.version == 0 {
 			return fmt.Errorf("get %s: %w", key, store.ErrNotFound)
 		}
@@ -149,6 +228,30 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 		return err
 	})
 	return doc, err
+}
+
+// view is the state of all documents at one time.
+type view struct {
+	tx *bbolt.Tx
+	// layers are newer than the file, the newest first.
+	layers []recent
+}
+
+// read returns a document; version 0: it does not exist.
+func (v view) read(key store.Key) stored {
+	for _, layer := range v.layers {
+		if newer := layer.get(key); newer != nil {
+			return newer.stored
+		}
+	}
+	return read(v.tx, key)
+}
+
+// view calls read, during which no commit becomes visible.
+func (s *Store) view(read func(view) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.db.View(func(tx *bbolt.Tx) error { return read(view{tx, []recent{s.recent, s.moving}}) })
 }
 
 func ready(ctx context.Context, err error) error {

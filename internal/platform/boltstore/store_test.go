@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,9 +26,11 @@ import (
 var documents = flag.Int("store.documents", 100_000,
 	"of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
+// openStore opens a store whose documents move to the file a few at a time, while others are committed.
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
 	s := filetest.Must(boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
+	s.MoveOften(3)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -41,48 +44,95 @@ func TestAnIncrementThatWouldOverflowIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
-// A child process prints each commit until it is killed: every printed one must be in the file.
+// A child process prints each commit until it is killed, and again on the same files: every printed one must
+// be there. Documents move to the file all the time.
 func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
-	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
+	sum := store.Key{Collection: "sums", ID: "all"}
 	if path := os.Getenv(variable); path != "" {
 		s := filetest.Must(boltstore.Open(path))(t)
-		for i := 0; ; i++ {
+		s.MoveOften(20)
+		for {
+			n := len(storetest.All(t, s, "c"))
 			_, err := s.Commit(t.Context(), []store.Write{
-				store.Create(numbered(i), map[string]any{"n": int64(i)}),
-				store.Increment(store.Key{Collection: "sums", ID: "all"}, map[string]int64{"n": 1}, nil),
+				store.Create(store.Key{Collection: "c", ID: strconv.Itoa(n)}, map[string]any{"n": int64(n)}),
+				store.Increment(sum, map[string]int64{"n": 1}, nil),
 			})
 			require.NoError(t, err)
-			require.NoError(t, filetest.ErrorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
+			require.NoError(t, filetest.ErrorOf(fmt.Fprintf(os.Stdout, "committed %d\n", n)))
 		}
 	}
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	child := exec.CommandContext(t.Context(), os.Args[0],
-		"-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
-	child.Env = append(os.Environ(), variable+"="+path)
-	out := filetest.Must(child.StdoutPipe())(t)
-	require.NoError(t, child.Start())
 	said := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if !strings.HasPrefix(lines.Text(), "committed ") {
+	for kill := 50; kill <= 500; kill += 50 {
+		child := exec.CommandContext(t.Context(), os.Args[0],
+			"-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
+		child.Env = append(os.Environ(), variable+"="+path)
+		out := filetest.Must(child.StdoutPipe())(t)
+		require.NoError(t, child.Start())
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if n, number := strings.CutPrefix(lines.Text(), "committed "); number {
+				if said = 1 + filetest.Must(strconv.Atoi(n))(t); said >= kill {
+					require.NoError(t, child.Process.Kill()) // its output up to the kill is read
+				}
+			}
+		}
+		require.Error(t, child.Wait())
+		require.GreaterOrEqual(t, said, kill)
+		if kill%100 != 0 {
+			continue // the next process finds the logs
+		}
+		s := filetest.Must(boltstore.Open(path))(t)
+		require.ErrorIs(t, filetest.ErrorOf(boltstore.Open(path)), boltstore.ErrInUse)
+		all := storetest.All(t, s, "c")
+		require.GreaterOrEqual(t, len(all), said)
+		require.Equal(t, int64(len(all)), storetest.Get(t, s, sum).Fields["n"], "no commit is there by half")
+		require.NoError(t, s.Close())
+	}
+}
+
+// TestALogThatIsCutShortOrDamaged: what was not written to its end was not confirmed. Whatever else cannot be
+// read is damage, which is never taken for the end.
+func TestALogThatIsCutShortOrDamaged(t *testing.T) {
+	t.Parallel()
+	path, ends := filepath.Join(t.TempDir(), "store.db"), []int{}
+	db := filetest.Must(boltstore.Open(path))(t)
+	for n := range 3 {
+		key := store.Key{Collection: "c", ID: fmt.Sprint(n)}
+		storetest.Put(t, db, store.Create(key, map[string]any{"n": int64(n)}))
+		ends = append(ends, len(filetest.Read(t, path+".log1")))
+	}
+	file, log := []byte(filetest.Read(t, path)), []byte(filetest.Read(t, path+".log1"))
+	require.NoError(t, db.Close())
+	open := func(log []byte) (documents int, err error) {
+		at := filepath.Join(t.TempDir(), "store.db")
+		require.NoError(t, os.WriteFile(at, file, 0o600))
+		require.NoError(t, os.WriteFile(at+".log1", log, 0o600))
+		again, err := boltstore.Open(at)
+		if err != nil {
+			require.ErrorIs(t, err, boltstore.ErrDamaged)
+			require.ErrorContains(t, err, at+".log1")
+			return 0, err
+		}
+		defer func() { require.NoError(t, again.Close()) }()
+		return len(storetest.All(t, again, "c")), nil
+	}
+	for cut := range len(log) + 1 {
+		whole := len(slices.DeleteFunc(slices.Clone(ends), func(end int) bool { return end > cut }))
+		require.Equal(t, whole, filetest.Must(open(log[:cut]))(t), "cut at %d", cut)
+	}
+	for at := range log {
+		damaged := slices.Clone(log)
+		damaged[at] ^= 1 << (at % 8)
+		documents, err := open(damaged)
+		if at < ends[1] {
+			require.Error(t, err, "byte %d", at)
 			continue
 		}
-		if said++; said == 50 {
-			require.NoError(t, child.Process.Kill()) // its output up to the kill is read below
-		}
+		require.NoError(t, err)
+		require.Equal(t, 2, documents, "the last may not have been written to its end")
 	}
-	require.Error(t, child.Wait())
-	require.GreaterOrEqual(t, said, 50)
-
-	s := filetest.Must(boltstore.Open(path))(t)
-	defer func() { require.NoError(t, s.Close()) }()
-	require.ErrorIs(t, filetest.ErrorOf(boltstore.Open(path)), boltstore.ErrInUse)
-	for i := range said {
-		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
-	}
-	sum := storetest.Get(t, s, store.Key{Collection: "sums", ID: "all"})
-	require.Equal(t, int64(len(storetest.All(t, s, "c"))), sum.Fields["n"], "no commit is there by half")
 }
 
 func TestALongTextIsFoundByItself(t *testing.T) {

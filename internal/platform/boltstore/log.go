@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // logs are two files beside the store's, with the commits that are not in it yet. One is appended to. The
@@ -31,43 +32,50 @@ func logPaths(path string) [2]string { return [2]string{path + ".log1", path + "
 
 // openLogs opens the logs of a store, and creates them if needed. It calls redo with each record behind the
 // sequence number, up to which the store has them, in their order.
-func openLogs(path string, sequence uint64, redo func(body []byte) error) (*logs, error) {
-	l := &logs{sequence: sequence}
+func openLogs(path string, sequence uint64, redo func(body []byte) error) (l *logs, err error) {
+	l = &logs{sequence: sequence}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
 	var all [2][][]byte
 	var first [2]uint64
 	for i, at := range logPaths(path) {
-		file, err := os.OpenFile(at, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // it is the caller's
+		l.files[i], err = os.OpenFile(at, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // it is the caller's
 		if err != nil {
-			return nil, errors.Join(err, l.close())
+			return l, err
 		}
-		l.files[i] = file
-		data, err := io.ReadAll(file)
+		data, err := io.ReadAll(l.files[i])
 		if err != nil {
-			return nil, errors.Join(err, l.close())
+			return l, err
 		}
 		var sound bool
 		if first[i], all[i], sound = records(data, sequence); !sound {
-			return nil, errors.Join(Damaged(at), l.close())
+			return l, Damaged(at)
 		}
 	}
-	older := 0
+	order := []int{0, 1}
 	if first[1] < first[0] {
-		older = 1
+		order = []int{1, 0}
 	}
-	for _, i := range []int{older, 1 - older} {
+	for _, i := range order {
 		for n, body := range all[i] {
-			if number := first[i] + uint64(n); number <= l.sequence {
+			number := first[i] + uint64(n)
+			if number <= l.sequence {
 				continue
-			} else if number > l.sequence+1 {
-				return nil, errors.Join(Damaged(logPaths(path)[i]), l.close())
 			}
-			l.sequence++
-			if redo(body) != nil {
-				return nil, errors.Join(Damaged(logPaths(path)[i]), l.close())
+			if number > l.sequence+1 || redo(body) != nil {
+				return l, Damaged(logPaths(path)[i])
 			}
+			l.sequence = number
 		}
 	}
-	return l, nil
+	folder, err := os.Open(filepath.Dir(path))
+	if err == nil { // a new file is on the disk once its folder is
+		err = errors.Join(folder.Sync(), folder.Close())
+	}
+	return l, err
 }
 
 // records returns the bodies of a log's records and the number of the first. What follows the last is of

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -61,6 +62,87 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 
 	require.ErrorIs(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})), store.ErrExists)
 	require.Equal(t, before+1, s.log.sequence, "what is refused does not touch the disk")
+}
+
+// TestWhatIsBeingMovedToTheFileIsStillInALog copies the files while nothing can be written to one of them, as
+// if the process were killed then.
+func TestWhatIsBeingMovedToTheFileIsStillInALog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := filetest.Must(Open(path))(t)
+	defer func() { require.NoError(t, s.Close()) }()
+	s.MoveOften(3)
+	commit := func(n int) (logBytes int64) {
+		key := store.Key{Collection: "c", ID: fmt.Sprint(n % 10)}
+		writes := []store.Write{store.Set(key, map[string]any{"n": int64(n), "text": strings.Repeat("x", 500)})}
+		require.NoError(t, filetest.ErrorOf(s.Commit(t.Context(), writes)))
+		for _, at := range logPaths(path) {
+			logBytes += filetest.Must(os.Stat(at))(t).Size()
+		}
+		return logBytes
+	}
+	for n := range 100 {
+		require.Less(t, commit(n), int64(40*leastBytes), "a log is written again from its beginning")
+		s.moves.Wait()
+	}
+	file := filetest.Must(s.db.Begin(true))(t)
+	for n := 100; n < 111; n++ {
+		commit(n)
+	}
+	copied := filepath.Join(t.TempDir(), "store.db")
+	for i, at := range append([]string{path}, path+".log1", path+".log2") {
+		to := append([]string{copied}, copied+".log1", copied+".log2")[i]
+		require.NoError(t, os.WriteFile(to, []byte(filetest.Read(t, at)), 0o600))
+	}
+	require.NoError(t, file.Rollback())
+	again := filetest.Must(Open(copied))(t)
+	defer func() { require.NoError(t, again.Close()) }()
+	for n := 101; n < 111; n++ {
+		doc := filetest.Must(again.Get(t.Context(), store.Key{Collection: "c", ID: fmt.Sprint(n % 10)}))(t)
+		require.EqualValues(t, n, doc.Fields["n"])
+	}
+}
+
+// TestAStoreThatCannotWriteRefusesAllCommits: what the disk has of the first is unknown until it is opened.
+func TestAStoreThatCannotWriteRefusesAllCommits(t *testing.T) {
+	t.Parallel()
+	s := filetest.Must(Open(filepath.Join(t.TempDir(), "store.db")))(t)
+	require.NoError(t, s.log.close())
+	for _, id := range []string{"a", "b"} {
+		key := store.Key{Collection: "c", ID: id}
+		_, err := s.Commit(t.Context(), []store.Write{store.Set(key, nil)})
+		require.ErrorIs(t, err, os.ErrClosed)
+		require.ErrorIs(t, filetest.ErrorOf(s.Get(t.Context(), key)), store.ErrNotFound)
+	}
+	require.ErrorIs(t, s.Close(), os.ErrClosed)
+}
+
+// TestALogEndsBeforeWhatIsOfEarlierUse: records 5 to 7 are over older ones, of which the store has up to 4.
+func TestALogEndsBeforeWhatIsOfEarlierUse(t *testing.T) {
+	t.Parallel()
+	l := &logs{}
+	for i := range l.files {
+		l.files[i] = filetest.Must(os.Create(filepath.Join(t.TempDir(), fmt.Sprint(i))))(t)
+	}
+	defer func() { require.NoError(t, l.close()) }()
+	for n := range 7 {
+		require.NoError(t, l.append(bytes.Repeat([]byte{byte(n + 1)}, 20)))
+		if n == 3 {
+			l.end = 0
+		}
+	}
+	data := []byte(filetest.Read(t, l.files[0].Name()))
+	first, bodies, sound := records(data, 4)
+	require.True(t, sound)
+	require.EqualValues(t, 5, first)
+	require.Len(t, bodies, 3)
+	data[0]++ // of record 5
+	_, _, sound = records(data, 4)
+	require.False(t, sound, "record 6 is there")
+	data = append(data[:padded(20)], data[3*padded(20):]...) // record 5, which was not written to its end, and 4
+	_, bodies, sound = records(data, 4)
+	require.True(t, sound)
+	require.Empty(t, bodies)
 }
 
 // TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one:

@@ -54,11 +54,13 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 		s.MoveOften(20)
 		for {
 			n := len(storetest.All(t, s, "c"))
-			_, err := s.Commit(t.Context(), []store.Write{
+			before, _ := s.Get(t.Context(), sum) // the first time there is none
+			after, err := s.Commit(t.Context(), []store.Write{
 				store.Create(store.Key{Collection: "c", ID: strconv.Itoa(n)}, map[string]any{"n": int64(n)}),
 				store.Increment(sum, map[string]int64{"n": 1}, nil),
 			})
 			require.NoError(t, err)
+			require.Greater(t, after[0], before.Version, "no version comes again")
 			require.NoError(t, filetest.ErrorOf(fmt.Fprintf(os.Stdout, "committed %d\n", n)))
 		}
 	}

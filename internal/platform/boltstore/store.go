@@ -91,14 +91,14 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		return nil, errors.Join(Damaged(path), db.Close())
 	}
 	s = &Store{db: db, atOnce: movedAtOnce, recent: recent{}}
-	if err := s.recover(path, noSync); err != nil {
+	if err := s.restore(path, noSync); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
 }
 
-// recover moves to the file what only the log has, as after a kill.
-func (s *Store) recover(path string, noSync bool) error {
+// restore moves to the file what only the log has, as after a kill.
+func (s *Store) restore(path string, noSync bool) error {
 	var sequence uint64
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		sequence, s.version = tx.Bucket(logged).Sequence(), tx.Bucket(versions).Sequence()

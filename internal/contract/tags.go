@@ -209,7 +209,7 @@ const maxViolations = 20
 
 // validation checks values against their tags. It names members as JSON does.
 var validation = func() *validator.Validate {
-	v := validator.New(validator.WithRequiredStructEnabled())
+	v := validator.New(validator.WithRequiredStructEnabled(), validator.WithPrivateFieldValidation())
 	v.RegisterTagNameFunc(jsonName)
 	register := func(tag string, keeps validator.Func) {
 		if err := v.RegisterValidation(tag, keeps); err != nil {
@@ -227,7 +227,7 @@ var validation = func() *validator.Validate {
 	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
 			// the validator's own lookup by path costs more than the check
-			order := field.Top().Interface().(*Payment).Data.Order
+			order := field.Top().Interface().(*checked).value.(*Payment).Data.Order
 			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
 	}
@@ -245,9 +245,11 @@ func isAmount(text, currency string, bare bool) bool {
 	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
+// checked is private inside, because the validator makes a copy of each value that is not.
+type checked struct{ value any }
+
 func check(value any, prefix string) (violations []pii.Violation) {
-	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(value))
-	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
+	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(&checked{value}))
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
 		switch {
@@ -258,8 +260,8 @@ func check(value any, prefix string) (violations []pii.Violation) {
 		case slices.Contains([]string{"min", "max", "oneof"}, rule):
 			rule += "=" + b.Param()
 		}
-		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
-		violations = append(violations, pii.Violation{Path: prefix + path, Rule: rule})
+		path := prefix + strings.TrimPrefix(b.Namespace(), "checked.value.")
+		violations = append(violations, pii.Violation{Path: path, Rule: rule})
 	}
 	return violations
 }

@@ -17,8 +17,9 @@ type Projection struct {
 }
 
 type node struct {
-	// children has an object's members by name, or an array's element as []; a scalar has none.
-	children map[string]*node
+	name string
+	// children are an object's members, or an array's element, whose name is []; a scalar has none.
+	children []*node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or has another JSON type.
 	optional bool
@@ -30,9 +31,7 @@ type node struct {
 // at optional paths, and bad objects whose members are all optional. It panics on a bad path, which is a
 // programming error.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{
-		root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{},
-	}
+	p := &Projection{root: &node{}, rules: maps.Clone(rules), paths: map[string]*node{}}
 	for path, rule := range rules {
 		at := p.add(path)
 		if at == nil || at.children != nil || rule == (Rule{}) {
@@ -71,17 +70,14 @@ func (p *Projection) add(path string) *node {
 			so += "."
 		}
 		so += name
-		next := at.children[name]
+		next := p.paths[so]
 		if next == nil {
 			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
-			if !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
+			if !fits || at.rule != (Rule{}) || at.element() != nil {
 				return nil
 			}
-			if at.children == nil {
-				at.children = map[string]*node{}
-			}
-			next = &node{number: len(p.paths) + 1}
-			at.children[name], p.paths[so] = next, next
+			next = &node{name: name, number: len(p.paths) + 1}
+			at.children, p.paths[so] = append(at.children, next), next
 		}
 		at = next
 	}
@@ -91,14 +87,32 @@ func (p *Projection) add(path string) *node {
 // settle makes an object optional if all in it is, but never an array's element: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
-	for name, child := range n.children {
+	for _, child := range n.children {
 		every = child.settle() && every
-		if name == "[]" {
+		if child.name == "[]" {
 			child.optional, every = false, false
 		}
 	}
 	n.optional = n.optional || every
 	return n.optional
+}
+
+// element returns an array's element; nil: it is no array.
+func (n *node) element() *node {
+	if len(n.children) == 1 && n.children[0].name == "[]" {
+		return n.children[0]
+	}
+	return nil
+}
+
+// member returns the member of that name. Objects have few members, so a map would be slower.
+func (n *node) member(name []byte) *node {
+	for _, child := range n.children {
+		if child.name == string(name) {
+			return child
+		}
+	}
+	return nil
 }
 
 // isName: a name that JSON does not escape and that a path can contain.

@@ -121,7 +121,7 @@ func closing(src []byte, i int) int {
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	kind, element, due := w.peek(), at.children["[]"], "object"
+	kind, element, due := w.peek(), at.element(), "object"
 	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
@@ -143,7 +143,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	empty, outside := true, len(w.names)
 	for !w.found() && w.peek() != '}' {
 		name := unquoted(w.raw())
-		child := at.children[string(name)]
+		child := at.member(name)
 		w.names = append(w.names, maphash.Bytes(seed, name))
 		if child == nil || w.peek() == 'n' {
 			if child == nil && w.mode == exact {

@@ -209,7 +209,7 @@ const maxViolations = 20
 
 // validation checks values against their tags. It names members as JSON does.
 var validation = func() *validator.Validate {
-	v := validator.New(validator.WithRequiredStructEnabled(), validator.WithPrivateFieldValidation())
+	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(jsonName)
 	register := func(tag string, keeps validator.Func) {
 		if err := v.RegisterValidation(tag, keeps); err != nil {
@@ -245,11 +245,15 @@ func isAmount(text, currency string, bare bool) bool {
 	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
-// checked is private inside, because the validator makes a copy of each value that is not.
-type checked struct{ value any }
+// checked hides a value in a private type, because the validator makes a copy of each value that it can read
+// as an interface. It is embedded, so that the validator looks into it.
+type (
+	checked struct{ value }
+	value   any
+)
 
-func check(value any, prefix string) (violations []pii.Violation) {
-	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(&checked{value}))
+func check(of any, prefix string) (violations []pii.Violation) {
+	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(&checked{of}))
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
 		switch {

@@ -18,9 +18,10 @@ type Projection struct {
 
 type node struct {
 	name string
-	// children are an object's members, or an array's element, whose name is []; a scalar has none.
-	children []*node
-	rule     Rule
+	// An object has members, and an array has an element.
+	members []*node
+	element *node
+	rule    Rule
 	// optional: Minimize leaves out a value that breaks the rule or has another JSON type.
 	optional bool
 	// number identifies the path in the values of Minimize.
@@ -34,7 +35,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{}, rules: maps.Clone(rules), paths: map[string]*node{}}
 	for path, rule := range rules {
 		at := p.add(path)
-		if at == nil || at.children != nil || rule == (Rule{}) {
+		if at == nil || at.members != nil || at.element != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
@@ -72,12 +73,16 @@ func (p *Projection) add(path string) *node {
 		so += name
 		next := p.paths[so]
 		if next == nil {
-			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
-			if !fits || at.rule != (Rule{}) || at.element() != nil {
+			fits := isName(name) || name == "[]" && at.members == nil && !strings.Contains(path, "[][]")
+			if !fits || at.rule != (Rule{}) || at.element != nil {
 				return nil
 			}
 			next = &node{name: name, number: len(p.paths) + 1}
-			at.children, p.paths[so] = append(at.children, next), next
+			if p.paths[so] = next; name == "[]" {
+				at.element = next
+			} else {
+				at.members = append(at.members, next)
+			}
 		}
 		at = next
 	}
@@ -87,27 +92,20 @@ func (p *Projection) add(path string) *node {
 // settle makes an object optional if all in it is, but never an array's element: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
-	for _, child := range n.children {
+	for _, child := range n.members {
 		every = child.settle() && every
-		if child.name == "[]" {
-			child.optional, every = false, false
-		}
+	}
+	if n.element != nil {
+		n.element.settle()
+		n.element.optional, every = false, false
 	}
 	n.optional = n.optional || every
 	return n.optional
 }
 
-// element returns an array's element; nil: it is no array.
-func (n *node) element() *node {
-	if len(n.children) == 1 && n.children[0].name == "[]" {
-		return n.children[0]
-	}
-	return nil
-}
-
 // member returns the member of that name. Objects have few members, so a map would be slower.
 func (n *node) member(name []byte) *node {
-	for _, child := range n.children {
+	for _, child := range n.members {
 		if child.name == string(name) {
 			return child
 		}

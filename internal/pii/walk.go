@@ -121,7 +121,7 @@ func closing(src []byte, i int) int {
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	kind, element, due := w.peek(), at.element(), "object"
+	kind, element, due := w.peek(), at.element, "object"
 	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)

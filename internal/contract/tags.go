@@ -227,7 +227,7 @@ var validation = func() *validator.Validate {
 	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
 			// the validator's own lookup by path costs more than the check
-			order := field.Top().Interface().(*Payment).Data.Order
+			order := field.Top().Interface().(*checked).value.(*Payment).Data.Order
 			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
 	}
@@ -245,9 +245,15 @@ func isAmount(text, currency string, bare bool) bool {
 	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
-func check(value any, prefix string) (violations []pii.Violation) {
-	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(value))
-	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
+// checked hides a value in a private type, because the validator makes a copy of each value that it can read
+// as an interface. It is embedded, so that the validator looks into it.
+type (
+	checked struct{ value }
+	value   any
+)
+
+func check(of any, prefix string) (violations []pii.Violation) {
+	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(&checked{of}))
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
 		switch {
@@ -258,8 +264,8 @@ func check(value any, prefix string) (violations []pii.Violation) {
 		case slices.Contains([]string{"min", "max", "oneof"}, rule):
 			rule += "=" + b.Param()
 		}
-		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
-		violations = append(violations, pii.Violation{Path: prefix + path, Rule: rule})
+		path := prefix + strings.TrimPrefix(b.Namespace(), "checked.value.")
+		violations = append(violations, pii.Violation{Path: path, Rule: rule})
 	}
 	return violations
 }

@@ -17,9 +17,11 @@ type Projection struct {
 }
 
 type node struct {
-	// children has an object's members by name, or an array's element as []; a scalar has none.
-	children map[string]*node
-	rule     Rule
+	name string
+	// An object has members, and an array has an element.
+	members []*node
+	element *node
+	rule    Rule
 	// optional: Minimize leaves out a value that breaks the rule or has another JSON type.
 	optional bool
 	// number identifies the path in the values of Minimize.
@@ -30,12 +32,10 @@ type node struct {
 // at optional paths, and bad objects whose members are all optional. It panics on a bad path, which is a
 // programming error.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{
-		root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{},
-	}
+	p := &Projection{root: &node{}, rules: maps.Clone(rules), paths: map[string]*node{}}
 	for path, rule := range rules {
 		at := p.add(path)
-		if at == nil || at.children != nil || rule == (Rule{}) {
+		if at == nil || at.members != nil || at.element != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
@@ -71,17 +71,18 @@ func (p *Projection) add(path string) *node {
 			so += "."
 		}
 		so += name
-		next := at.children[name]
+		next := p.paths[so]
 		if next == nil {
-			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
-			if !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
+			fits := isName(name) || name == "[]" && at.members == nil && !strings.Contains(path, "[][]")
+			if !fits || at.rule != (Rule{}) || at.element != nil {
 				return nil
 			}
-			if at.children == nil {
-				at.children = map[string]*node{}
+			next = &node{name: name, number: len(p.paths) + 1}
+			if p.paths[so] = next; name == "[]" {
+				at.element = next
+			} else {
+				at.members = append(at.members, next)
 			}
-			next = &node{number: len(p.paths) + 1}
-			at.children[name], p.paths[so] = next, next
 		}
 		at = next
 	}
@@ -91,14 +92,25 @@ func (p *Projection) add(path string) *node {
 // settle makes an object optional if all in it is, but never an array's element: a gap would change a list.
 func (n *node) settle() bool {
 	every := n.rule == (Rule{})
-	for name, child := range n.children {
+	for _, child := range n.members {
 		every = child.settle() && every
-		if name == "[]" {
-			child.optional, every = false, false
-		}
+	}
+	if n.element != nil {
+		n.element.settle()
+		n.element.optional, every = false, false
 	}
 	n.optional = n.optional || every
 	return n.optional
+}
+
+// member returns the member of that name. Objects have few members, so a map would be slower.
+func (n *node) member(name []byte) *node {
+	for _, child := range n.members {
+		if child.name == string(name) {
+			return child
+		}
+	}
+	return nil
 }
 
 // isName: a name that JSON does not escape and that a path can contain.

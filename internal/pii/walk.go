@@ -80,10 +80,10 @@ func (w *walk) enter(by int) {
 	w.pos++
 }
 
-// raw reads the next value of any kind.
+// raw reads the value of any kind that peek has found.
 func (w *walk) raw() []byte {
-	kind, src, start, end := w.peek(), w.src, w.pos, w.pos
-	switch kind {
+	src, start, end := w.src, w.pos, w.pos
+	switch src[start] {
 	case '"':
 		end = closing(src, start) + 1
 	case '{', '[':
@@ -121,7 +121,7 @@ func closing(src []byte, i int) int {
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	kind, element, due := w.peek(), at.children["[]"], "object"
+	kind, element, due := w.peek(), at.element, "object"
 	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
@@ -143,9 +143,9 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	empty, outside := true, len(w.names)
 	for !w.found() && w.peek() != '}' {
 		name := unquoted(w.raw())
-		child := at.children[string(name)]
+		child := at.member(name)
 		w.names = append(w.names, maphash.Bytes(seed, name))
-		if child == nil || w.peek() == 'n' {
+		if w.peek() == 'n' || child == nil {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
@@ -195,7 +195,7 @@ func (w *walk) array(dst []byte, element *node) []byte {
 }
 
 func (w *walk) scalar(dst []byte, at *node) []byte {
-	rule, kind := at.rule, w.peek()
+	rule, kind := at.rule, w.src[w.pos]
 	var value []byte
 	switch {
 	case kind == '{' || kind == '[':

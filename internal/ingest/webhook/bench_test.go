@@ -117,7 +117,7 @@ func BenchmarkPeers(b *testing.B) {
 //
 //nolint:paralleltest // AllocsPerRun counts those of every goroutine
 func TestHandlerAllocatesLittle(t *testing.T) {
-	for size, most := range map[int][2]float64{4 << 10: {78, 6 << 10}, 1<<20 - 4096: {8300, 400 << 10}} {
+	for size, most := range map[int][2]float64{4 << 10: {55, 5 << 10}, 1<<20 - 4096: {4200, 195 << 10}} {
 		send := repeat(t, silent(t), webhooktest.Order(size))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

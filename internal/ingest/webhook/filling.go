@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
 	"billhook/internal/pii"
@@ -40,8 +39,9 @@ func (f *filling) set(v pii.Value) {
 	f.b.at[v.Number] = v
 }
 
-func (f *filling) text(path string) []byte {
-	number := f.by.Number(path)
+func (f *filling) text(path string) []byte { return f.numbered(f.by.Number(path)) }
+
+func (f *filling) numbered(number int) []byte {
 	if number == 0 || number >= len(f.b.at) {
 		return nil
 	}
@@ -49,10 +49,10 @@ func (f *filling) text(path string) []byte {
 }
 
 // first returns the first existing value of a reading, with its path; without one, the reading's first path.
-func (f *filling) first(in catalog.Reading) (text []byte, path string) {
-	for _, path := range in.Paths {
-		if text = f.text(path); len(text) > 0 {
-			return text, path
+func (f *filling) first(in *member) (text []byte, path string) {
+	for i, number := range in.numbers {
+		if text = f.numbered(number); len(text) > 0 {
+			return text, in.Paths[i]
 		}
 	}
 	if len(in.Paths) > 0 {
@@ -62,7 +62,7 @@ func (f *filling) first(in catalog.Reading) (text []byte, path string) {
 }
 
 func (f *filling) fill() error {
-	code, path := f.first(f.currency)
+	code, path := f.first(&f.currency)
 	f.code, f.codePath = string(code), path
 	if f.currency.As == "upper" {
 		f.code = strings.ToUpper(f.code)
@@ -90,8 +90,8 @@ func (f *filling) fill() error {
 	for i := range elements {
 		rest = rest[slices.IndexFunc(rest, isElement)+1:]
 		for n := range f.listed {
-			for _, path := range f.listed[n].Paths {
-				f.set(pii.Value{Number: f.by.Number(path)}) // clears the values of the element before
+			for _, number := range f.listed[n].numbers {
+				f.set(pii.Value{Number: number}) // clears the values of the element before
 			}
 		}
 		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
@@ -108,7 +108,7 @@ func (f *filling) fill() error {
 
 // put sets a member, or leaves it out and says why.
 func (f *filling) put(m *member, i int) (err error) {
-	value, path := f.first(m.Reading)
+	value, path := f.first(m)
 	if len(value) == 0 {
 		return nil
 	}

@@ -34,11 +34,9 @@ type mapping struct {
 	catalog.ProviderEvent
 	contract   *contract.Contract
 	projection *pii.Projection
-	time       catalog.Reading
-	uid, order catalog.Reading
 	// currency is the reading of the amounts' currency. The members are in the order of their precedence.
-	currency        catalog.Reading
-	members, listed []member
+	time, uid, order, currency member
+	members, listed            []member
 	// element is the path number of the list's elements; 0: members outside of lists make one element.
 	element int
 	// paths has the body's paths, by the contract's.
@@ -47,7 +45,8 @@ type mapping struct {
 
 type member struct {
 	catalog.Reading
-	slot contract.Slot
+	slot    contract.Slot
+	numbers []int // of the paths, in the projection
 }
 
 func newProvider(declared catalog.Provider, contracts *contract.Set, now func() time.Time) *provider {
@@ -67,9 +66,9 @@ func newProvider(declared catalog.Provider, contracts *contract.Set, now func() 
 func newMapping(
 	of catalog.Provider, e catalog.ProviderEvent, into *contract.Contract, rules map[string]pii.Rule,
 ) *mapping {
-	m := &mapping{ProviderEvent: e, contract: into, time: e.Time, paths: map[string]string{}}
-	if len(e.Time.Paths) == 0 {
-		m.time = of.Time
+	m := &mapping{ProviderEvent: e, contract: into, paths: map[string]string{}}
+	if m.time.Reading = e.Time; len(e.Time.Paths) == 0 {
+		m.time.Reading = of.Time
 	}
 	optional, strict := []string(nil), map[string]bool{}
 	for path := range rules {
@@ -81,7 +80,7 @@ func newMapping(
 			strict[path] = strict[path] || in.Needed
 		}
 	}
-	read(m.time, pii.Time)
+	read(m.time.Reading, pii.Time)
 	for _, condition := range e.Ignore {
 		rules[condition.Path], strict[condition.Path] = pii.Code, true
 	}
@@ -93,15 +92,15 @@ func newMapping(
 		rule, _ := catalog.Attribute(name)
 		one.slot, _ = into.Slot(name)
 		if rule = cmp.Or(rule, one.slot.Rule); rule == pii.Currency {
-			m.currency = reading
+			m.currency = one
 		}
 		read(reading, rule)
 		list := catalog.List(name)
 		switch {
 		case name == contract.AttrUID:
-			m.uid = reading
+			m.uid = one
 		case name == contract.AttrShopOrderID:
-			m.order = reading
+			m.order = one
 		case list != "":
 			m.listed = append(m.listed, one)
 			m.paths[list] = cmp.Or(catalog.List(reading.Paths[0]), reading.Paths[0])
@@ -116,17 +115,28 @@ func newMapping(
 		}
 	}
 	m.projection = pii.NewProjection(rules, optional...)
+	for _, one := range []*member{&m.time, &m.uid, &m.order, &m.currency} {
+		one.number(m.projection)
+	}
 	for _, all := range [][]member{m.members, m.listed} {
 		slices.SortFunc(all, func(a, b member) int {
 			return cmp.Or(cmp.Compare(a.precedence(), b.precedence()), strings.Compare(a.Paths[0], b.Paths[0]))
 		})
-		for _, one := range all {
+		for i := range all {
+			one := &all[i]
+			one.number(m.projection)
 			if list := catalog.List(one.Paths[0]); list != "" {
 				m.element = m.projection.Number(list + "[]")
 			}
 		}
 	}
 	return m
+}
+
+func (m *member) number(in *pii.Projection) {
+	for _, path := range m.Paths {
+		m.numbers = append(m.numbers, in.Number(path))
+	}
 }
 
 // precedence: a required amount comes before its currency, without which optional amounts are dropped.
@@ -200,7 +210,7 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	if err = p.readMore(ctx, &f, event, o); err != nil {
 		return err
 	}
-	at, _ := f.first(m.time)
+	at, _ := f.first(&m.time)
 	when := string(at)
 	if m.time.As == "unix" {
 		when = unix(at)
@@ -208,8 +218,8 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	if when == "" { // an unneeded time is not formatted, since this runs for each webhook
 		when = p.now().UTC().Format(time.RFC3339)
 	}
-	uid, _ := f.first(m.uid)
-	order, _ := f.first(m.order)
+	uid, _ := f.first(&m.uid)
+	order, _ := f.first(&m.order)
 	event.uid, event.shopOrder = string(uid), string(order)
 	f.mapping, f.body, f.dropped = m, m.contract.New(id, m.Type, when), &o.dropped
 	err = f.fill()

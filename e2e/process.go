@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Process is one running service.
@@ -44,13 +45,15 @@ type Delivery struct {
 	Attempt int       `json:"attempt"`
 }
 
-// Write takes a whole line.
+// Write takes a whole line. Only deliveries are decoded: a trial measures processes beside it.
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var d Delivery
-	if json.Unmarshal(line, &d) == nil && (d.Message == "delivery" || d.Message == "attempt again") {
-		l.deliveries = append(l.deliveries, d)
+	for _, message := range []string{`"message":"delivery"`, `"message":"attempt again"`} {
+		var d Delivery
+		if bytes.Contains(line, []byte(message)) && json.Unmarshal(line, &d) == nil {
+			l.deliveries = append(l.deliveries, d)
+		}
 	}
 	return l.text.Write(line)
 }
@@ -86,7 +89,10 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, 1<<20)
 	for p.URL == "" && lines.Scan() {
-		var line struct{ Message, Address string }
+		var line struct {
+			Message string `json:"message"`
+			Address string `json:"address"`
+		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
 			p.URL = "http://" + line.Address
 		}

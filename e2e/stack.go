@@ -5,13 +5,14 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -152,7 +153,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	return Do(Request(ctx, method, base+path, body, headers))
 }
 
-var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
+var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}}
 
 // Do sends a request and reads the whole answer, unless err says that the request could not be made.
 func Do(request *http.Request, err error) (Answer, error) {

@@ -93,7 +93,7 @@ func (b *billhook) ends() map[string]end {
 
 // await waits until this many of the sent events have ended.
 func (b *billhook) await(many int) (ended map[string]end) {
-	b.until(often, func() string {
+	b.until(time.Second/2, func() string {
 		ended = b.ends()
 		return unless(len(ended) >= many, "the ends of %d events of %d", many-len(ended), many)
 	})

@@ -85,6 +85,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	collectSeldom()
 	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
 	listening()
 
@@ -116,6 +117,17 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 		err = errors.Join(err, ended)
 	}
 	return err
+}
+
+// collectSeldom trades memory for the processor, of which garbage takes a tenth under load. It is called once
+// the service has started, which needs little memory. Its limit keeps an instance of 512 MiB safe.
+func collectSeldom() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(384 << 20)
+	}
 }
 
 // server returns a server for a handler. The write timeout begins at the end of the headers.

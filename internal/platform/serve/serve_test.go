@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +192,23 @@ func TestAServiceWithoutMetricsOrTimeoutsDoesNotStart(t *testing.T) {
 		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
 		require.ErrorContains(t, server.Run(t.Context(), listener, http.NotFoundHandler(), beside), says)
 		require.ErrorIs(t, beside.Close(), net.ErrClosed)
+	}
+}
+
+//nolint:paralleltest // the settings are the whole process's
+func TestAServiceCollectsSeldomWithinItsMemoryUnlessTheEnvironmentSetsIt(t *testing.T) {
+	for _, test := range []struct {
+		environment string
+		percent     int
+		limit       int64
+	}{{"", 400, 384 << 20}, {"off", 100, math.MaxInt64}} {
+		t.Setenv("GOGC", test.environment)
+		t.Setenv("GOMEMLIMIT", test.environment)
+		_, _, stop, ended := running(t, &serve.Server{}, nothing)
+		stop()
+		require.NoError(t, <-ended)
+		require.Equal(t, test.percent, debug.SetGCPercent(100))
+		require.Equal(t, test.limit, debug.SetMemoryLimit(math.MaxInt64))
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +23,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -99,7 +100,7 @@ type pushBody struct {
 	Message      pushedMessage `json:"message"`
 	Subscription string        `json:"subscription"`
 	// DeliveryAttempt is set only with a dead-letter policy.
-	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
+	DeliveryAttempt int `json:"deliveryAttempt,omitzero"`
 }
 
 type pushedMessage struct {
@@ -127,7 +128,7 @@ func (s *Simulator) send(sub *subscription, d *Message, url string) (acked bool)
 	if sub.DeadLetterTopic != "" {
 		body.DeliveryAttempt = d.Failures + 1
 	}
-	encoded, _ := json.Marshal(body) // it has texts and numbers alone
+	encoded, _ := json.Marshal(body, jsontext.AllowInvalidUTF8(true)) // it has texts and numbers alone
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(encoded))
 	if err != nil {
 		return false
@@ -141,7 +142,8 @@ func (s *Simulator) send(sub *subscription, d *Message, url string) (acked bool)
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := s.client.Do(request)
+	// The transport follows no redirect: Pub/Sub treats it as a failure.
+	response, err := s.client.Transport.RoundTrip(request)
 	if err != nil {
 		return false
 	}

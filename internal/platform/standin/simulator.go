@@ -89,14 +89,10 @@ type lane struct {
 func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxWindow // one for each push of a full window
-	// A redirect is never followed: Pub/Sub treats it as a failure.
-	client := &http.Client{
-		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	transport.DisableCompression = true
 	s := &Simulator{
-		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{},
-		subs: map[string]*subscription{},
+		config: config, client: &http.Client{Transport: cmp.Or[http.RoundTripper](config.Transport, transport)},
+		nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, topic := range config.Topics {
@@ -113,6 +109,7 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 // Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The
 // error is contract.ErrTopicMissing, ErrClosed or from Message.Check; after an error no message was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	m.Data, m.Attributes = slices.Clone(m.Data), maps.Clone(m.Attributes) // the caller may reuse its own
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
 		return "", err
@@ -151,12 +148,7 @@ func (s *Simulator) publish(
 
 func (s *Simulator) take(topic string, m contract.Message) string {
 	s.nextID++
-	message := Message{
-		ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: contract.Message{
-			// The caller may reuse its slice and its map.
-			Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
-		},
-	}
+	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: m}
 	for _, sub := range s.topics[topic] {
 		if !sub.Filter.Match(message.Attributes) {
 			continue

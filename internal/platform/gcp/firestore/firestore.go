@@ -70,6 +70,8 @@ func NewEmulated(
 			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		}, options...)
 	}
+	// Nothing collects the library's traces and its metrics of each request.
+	options = append([]option.ClientOption{option.WithTelemetryDisabled()}, options...)
 	client, err := firestore.NewClient(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: client: %w", err)

@@ -51,6 +51,8 @@ type Publisher struct {
 
 // NewPublisher returns a publisher to the installation's topics, by default of PUBSUB_EMULATOR_HOST.
 func NewPublisher(ctx context.Context, names Names, options ...option.ClientOption) (*Publisher, error) {
+	// Nothing collects the library's traces and its metrics of each request.
+	options = append([]option.ClientOption{option.WithTelemetryDisabled()}, options...)
 	client, err := pubsub.NewClient(ctx, names.ProjectID, options...)
 	if err != nil {
 		return nil, fmt.Errorf("pubsub: client: %w", err)

@@ -168,7 +168,8 @@ func (o *Operator) Operations() []console.Operation {
 			query := store.Query{Collection: Collection, Equal: equal, After: in.After, Limit: in.Limit}
 			return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
 				m := Mapping{Version: doc.Version}
-				return m, store.Decode(doc.Fields, &m)
+				err := store.Decode(doc.Fields, &m)
+				return m, err
 			}))
 		}),
 		console.New(console.Row{

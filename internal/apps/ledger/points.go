@@ -246,7 +246,8 @@ func Operations(from store.Store) []console.Operation {
 		of := map[string]any{"tenant": in.Tenant}
 		query := store.Query{Collection: Accounts, Equal: of, After: in.After, Limit: in.Limit}
 		return console.Listed(store.List(ctx, from, query, func(doc store.Document) (h Held, err error) {
-			return h, store.Decode(doc.Fields, &h)
+			err = store.Decode(doc.Fields, &h)
+			return h, err
 		}))
 	})
 	return []console.Operation{list, console.New(console.Row{

@@ -39,7 +39,8 @@ func Decode[T any](fields map[string]any, into *T) error {
 }
 
 type member struct {
-	name, base64               string
+	name                       string
+	base64                     string // the name if its bytes are no text; empty: it is no []byte
 	index                      []int
 	omitzero, required, strict bool
 }
@@ -65,50 +66,49 @@ func membersOf(t reflect.Type) []member {
 			}
 			continue
 		}
-		all = append(all, member{
-			name: options[0], base64: options[0] + "_base64", index: f.Index,
-			omitzero: slices.Contains(options, "omitzero"),
+		m := member{
+			name: options[0], index: f.Index, omitzero: slices.Contains(options, "omitzero"),
 			required: slices.Contains(options, "required"), strict: slices.Contains(options, "strict"),
-		})
+		}
+		if f.Type == reflect.TypeFor[[]byte]() {
+			m.base64 = m.name + "_base64"
+		}
+		all = append(all, m)
 	}
 	members.Store(t, all)
 	return all
 }
 
 func encode(from reflect.Value) map[string]any {
-	all := membersOf(from.Type())
-	fields := make(map[string]any, len(all))
+	all, n := membersOf(from.Type()), 0
 	for i := range all {
-		value := from.FieldByIndex(all[i].index)
-		if all[i].omitzero && isZero(value) {
-			continue
+		if !all[i].omitzero || !isZero(from.FieldByIndex(all[i].index)) {
+			n++ // a map for all members would often be twice as large
 		}
-		if data, ok := value.Addr().Interface().(*[]byte); ok && !utf8.Valid(*data) {
-			fields[all[i].base64] = base64.StdEncoding.EncodeToString(*data)
-			continue
+	}
+	fields := make(map[string]any, n)
+	for i := range all {
+		m := &all[i]
+		switch value := from.FieldByIndex(m.index); {
+		case m.omitzero && isZero(value):
+		case m.base64 != "" && !utf8.Valid(value.Bytes()):
+			fields[m.base64] = base64.StdEncoding.EncodeToString(value.Bytes())
+		default:
+			fields[m.name] = stored(value)
 		}
-		fields[all[i].name] = stored(value)
 	}
 	return fields
 }
 
 func isZero(value reflect.Value) bool {
-	if at, ok := value.Addr().Interface().(*time.Time); ok {
-		return at.IsZero()
+	if value.Type() == reflect.TypeFor[time.Time]() {
+		return value.Addr().Interface().(*time.Time).IsZero()
 	}
 	list := value.Kind() == reflect.Slice && value.Type().Elem().Kind() != reflect.Uint8
 	return value.IsZero() || list && value.Len() == 0
 }
 
 func stored(value reflect.Value) any {
-	switch v := value.Addr().Interface().(type) {
-	case *time.Time:
-		return v.UTC().Truncate(time.Microsecond)
-	case *[]byte:
-		return string(*v)
-	case *map[string]any:
-		return maps.Clone(*v)
-	}
 	switch value.Kind() {
 	case reflect.String:
 		return value.String()
@@ -118,11 +118,22 @@ func stored(value reflect.Value) any {
 		return value.Bool()
 	case reflect.Pointer:
 		return stored(value.Elem())
+	}
+	switch v := value.Addr().Interface().(type) {
+	case *time.Time:
+		return v.UTC().Truncate(time.Microsecond)
+	case *[]byte:
+		return string(*v)
+	case *map[string]any:
+		return maps.Clone(*v)
+	}
+	switch of := value.Type(); of.Kind() {
 	case reflect.Map:
-		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
-		for name, one := range value.Seq2() {
-			element.Set(one) // a copy with an address, which stored needs
-			all[name.String()] = stored(element)
+		all := make(map[string]any, value.Len())
+		name, element := reflect.New(of.Key()).Elem(), reflect.New(of.Elem()).Elem() // stored needs an address
+		for each := value.MapRange(); each.Next(); all[name.String()] = stored(element) {
+			name.SetIterKey(each)
+			element.SetIterValue(each)
 		}
 		return all
 	case reflect.Slice:
@@ -142,11 +153,11 @@ func decode(fields map[string]any, into reflect.Value) error {
 		m := &all[i]
 		value := into.FieldByIndex(m.index)
 		found, there := fields[m.name]
-		if data, ok := value.Addr().Interface().(*[]byte); ok && !there {
+		if m.base64 != "" && !there {
 			var encoded string
 			if encoded, there = fields[m.base64].(string); there {
 				decoded, err := base64.StdEncoding.DecodeString(encoded)
-				if *data = decoded; err == nil {
+				if value.SetBytes(decoded); err == nil {
 					continue
 				}
 			}
@@ -159,20 +170,6 @@ func decode(fields map[string]any, into reflect.Value) error {
 }
 
 func take(found any, into reflect.Value) bool {
-	whole := true
-	switch v := into.Addr().Interface().(type) {
-	case *time.Time:
-		*v, whole = found.(time.Time)
-		return whole
-	case *[]byte:
-		text, ok := found.(string)
-		*v = []byte(text)
-		return ok
-	case *map[string]any:
-		values, ok := found.(map[string]any)
-		*v = maps.Clone(values)
-		return ok
-	}
 	switch into.Kind() {
 	case reflect.String:
 		text, ok := found.(string)
@@ -193,14 +190,31 @@ func take(found any, into reflect.Value) bool {
 		}
 		into.Set(pointed)
 		return true
+	}
+	whole := true
+	switch v := into.Addr().Interface().(type) {
+	case *time.Time:
+		*v, whole = found.(time.Time)
+		return whole
+	case *[]byte:
+		text, ok := found.(string)
+		*v = []byte(text)
+		return ok
+	case *map[string]any:
+		values, ok := found.(map[string]any)
+		*v = maps.Clone(values)
+		return ok
+	}
+	switch into.Kind() {
 	case reflect.Slice:
 		list, ok := found.([]any)
 		into.SetZero()
+		into.Grow(len(list))
 		for _, element := range list {
-			one := reflect.New(into.Type().Elem()).Elem()
-			if take(element, one) {
-				into.Set(reflect.Append(into, one))
-			} else {
+			n := into.Len()
+			if into.SetLen(n + 1); !take(element, into.Index(n)) {
+				into.Index(n).SetZero()
+				into.SetLen(n)
 				whole = false
 			}
 		}

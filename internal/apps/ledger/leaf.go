@@ -100,7 +100,8 @@ func read(doc store.Document) (Entry, error) {
 		e.ID = e.journalID()
 		err = e.check()
 	}
-	fields, index := doc.Fields, e.index()
+	fields, index := doc.Fields, map[string]any{}
+	e.index(index)
 	e.Document, e.CommittedAt = doc, Position(doc).At
 	switch {
 	case err != nil:

@@ -82,11 +82,11 @@ func membersOf(t reflect.Type) []member {
 func encode(from reflect.Value) map[string]any {
 	all, n := membersOf(from.Type()), 0
 	for i := range all {
-		if !all[i].omitzero || !isZero(from.FieldByIndex(all[i].index)) {
-			n++ // a map for all members would often be twice as large
+		if !all[i].omitzero {
+			n += 2 // of the others about as many are stored, and a map for all of them would be twice as large
 		}
 	}
-	fields := make(map[string]any, n)
+	fields := make(map[string]any, min(n, len(all)))
 	for i := range all {
 		m := &all[i]
 		switch value := from.FieldByIndex(m.index); {

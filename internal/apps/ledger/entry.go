@@ -168,7 +168,7 @@ func PostingKey(tenant, period, control string) string {
 func Control(account string) string {
 	if rest, points := strings.CutPrefix(account, pointsPrefix); points {
 		if kind, _, ok := strings.Cut(rest, ":"); ok {
-			return pointsPrefix + kind
+			return account[:len(pointsPrefix)+len(kind)]
 		}
 	}
 	return account
@@ -243,7 +243,7 @@ func (e Entry) checkLines() error {
 		switch {
 		case line.Account == "", line.Currency == "":
 			return errors.New("a name is missing")
-		case len(book+"~"+Control(line.Account)) > store.MaxIDBytes:
+		case len(book)+len("~")+len(Control(line.Account)) > store.MaxIDBytes:
 			return errors.New("a name is too long") // an index truncates longer values
 		case line.Debit < 0, line.Debit > MaxAmount, line.Credit < 0, line.Credit > MaxAmount:
 			return errors.New("amount out of bounds")

@@ -5,6 +5,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,10 +228,7 @@ func (e Entry) check() error {
 	if e.Kind == KindJournal && len(ReversalID(e.ID)) > store.MaxIDBytes {
 		return errors.New("a name is too long")
 	}
-	if err := store.CheckKey(Key(e.ID)); err != nil {
-		return err
-	}
-	return e.checkLines()
+	return cmp.Or(store.CheckKey(Key(e.ID)), e.checkLines())
 }
 
 // checkLines requires valid lines whose debits equal their credits in each currency.

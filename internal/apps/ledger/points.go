@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,12 +111,7 @@ func (m Move) writes() ([]store.Write, error) {
 	case m.CreatedAt.IsZero():
 		return nil, fmt.Errorf("%w: no time", ErrInvalid)
 	}
-	for _, key := range []store.Key{entryKey, accountKey} {
-		if err := store.CheckKey(key); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-	}
-	if err := entry.checkLines(); err != nil {
+	if err := cmp.Or(store.CheckKey(entryKey), store.CheckKey(accountKey), entry.checkLines()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	fields := store.Encode(&chained{m, entry.Period, entry.Lines})

@@ -40,8 +40,8 @@ func Decode[T any](fields map[string]any, into *T) error {
 
 type member struct {
 	name                       string
-	base64                     string // the name if its bytes are no text; empty: it is no []byte
 	index                      []int
+	bytes                      bool
 	omitzero, required, strict bool
 }
 
@@ -66,14 +66,11 @@ func membersOf(t reflect.Type) []member {
 			}
 			continue
 		}
-		m := member{
-			name: options[0], index: f.Index, omitzero: slices.Contains(options, "omitzero"),
+		all = append(all, member{
+			name: options[0], index: f.Index, bytes: f.Type == reflect.TypeFor[[]byte](),
+			omitzero: slices.Contains(options, "omitzero"),
 			required: slices.Contains(options, "required"), strict: slices.Contains(options, "strict"),
-		}
-		if f.Type == reflect.TypeFor[[]byte]() {
-			m.base64 = m.name + "_base64"
-		}
-		all = append(all, m)
+		})
 	}
 	members.Store(t, all)
 	return all
@@ -91,8 +88,8 @@ func encode(from reflect.Value) map[string]any {
 		m := &all[i]
 		switch value := from.FieldByIndex(m.index); {
 		case m.omitzero && isZero(value):
-		case m.base64 != "" && !utf8.Valid(value.Bytes()):
-			fields[m.base64] = base64.StdEncoding.EncodeToString(value.Bytes())
+		case m.bytes && !utf8.Valid(value.Bytes()):
+			fields[m.name+"_base64"] = base64.StdEncoding.EncodeToString(value.Bytes())
 		default:
 			fields[m.name] = stored(value)
 		}
@@ -153,9 +150,9 @@ func decode(fields map[string]any, into reflect.Value) error {
 		m := &all[i]
 		value := into.FieldByIndex(m.index)
 		found, there := fields[m.name]
-		if m.base64 != "" && !there {
+		if m.bytes && !there {
 			var encoded string
-			if encoded, there = fields[m.base64].(string); there {
+			if encoded, there = fields[m.name+"_base64"].(string); there {
 				decoded, err := base64.StdEncoding.DecodeString(encoded)
 				if value.SetBytes(decoded); err == nil {
 					continue

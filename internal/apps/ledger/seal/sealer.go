@@ -269,10 +269,10 @@ func (r *round) seal(ctx context.Context, tenant string, documents []store.Docum
 	return err
 }
 
-// hashed is an entry with the hash of its leaf.
+// hashed is an entry with its leaf.
 type hashed struct {
 	ledger.Entry
-	hash []byte
+	leaf leaf
 }
 
 // founded returns the entries that can be read and that something vouches for. The others get a new time
@@ -281,13 +281,12 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 	var all []hashed
 	var others []store.Document
 	for _, doc := range documents {
-		var hash []byte
-		entry, err := ledger.Read(doc)
-		if err == nil {
-			hash, err = entry.LeafHash()
+		one := hashed{leaf: leaf{id: doc.Key.ID}}
+		if one.Entry, err = ledger.Read(doc); err == nil {
+			one.leaf.hash, err = one.LeafHash()
 		}
 		if err == nil {
-			all = append(all, hashed{entry, hash})
+			all = append(all, one)
 			continue
 		}
 		r.done.Unreadable++
@@ -352,8 +351,7 @@ func (r *round) prolong(ctx context.Context, last head, entries []hashed) (head,
 		if err != nil {
 			return last, 0, err
 		}
-		own := leaf{entry.ID, entry.hash}
-		size += len(own.String()) + 1
+		size += len(entry.leaf.String()) + 1
 		if len(leaves) > 0 && (size > maxBytes ||
 			sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
 			break
@@ -367,7 +365,7 @@ func (r *round) prolong(ctx context.Context, last head, entries []hashed) (head,
 			return last, 0, err
 		}
 		next.Periods[entry.Period], next.Through = next.Number, Through(ledger.Position(entry.Document))
-		leaves = append(leaves, own)
+		leaves = append(leaves, entry.leaf)
 	}
 	next.Count, next.Root = int64(len(leaves)), hex.EncodeToString(rootOf(leaves))
 	var err error

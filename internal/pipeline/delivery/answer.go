@@ -102,8 +102,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	if !nothing {
 		failure = t.meaning(response)
 	}
-	var document []byte
-	problematic := isProblem(response.Header)
+	document, problematic := []byte(nil), isProblem(response.Header)
 	switch {
 	case answer.Status < http.StatusOK: // a read after a switch of protocols would ignore the context
 		return answer, failure

@@ -111,8 +111,7 @@ func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	return true
 }
 
-// Release releases the claim. It keeps a buffer of up to keep bytes for the next Read, and gives a larger one
-// to the pool.
+// Release releases the claim. It keeps a buffer of up to keep bytes, and gives a larger one to the pool.
 func (b *Body) Release(budget *semaphore.Weighted, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0

@@ -78,14 +78,13 @@ func membersOf(t reflect.Type) []member {
 
 func encode(from reflect.Value) map[string]any {
 	all, n := membersOf(from.Type()), 0
-	for i := range all {
-		if !all[i].omitzero {
+	for _, m := range all {
+		if !m.omitzero {
 			n += 2 // of the others about as many are stored, and a map for all of them would be twice as large
 		}
 	}
 	fields := make(map[string]any, min(n, len(all)))
-	for i := range all {
-		m := &all[i]
+	for _, m := range all {
 		switch value := from.FieldByIndex(m.index); {
 		case m.omitzero && isZero(value):
 		case m.bytes && !utf8.Valid(value.Bytes()):
@@ -128,9 +127,10 @@ func stored(value reflect.Value) any {
 	case reflect.Map:
 		all := make(map[string]any, value.Len())
 		name, element := reflect.New(of.Key()).Elem(), reflect.New(of.Elem()).Elem() // stored needs an address
-		for each := value.MapRange(); each.Next(); all[name.String()] = stored(element) {
+		for each := value.MapRange(); each.Next(); {
 			name.SetIterKey(each)
 			element.SetIterValue(each)
+			all[name.String()] = stored(element)
 		}
 		return all
 	case reflect.Slice:
@@ -145,9 +145,7 @@ func stored(value reflect.Value) any {
 }
 
 func decode(fields map[string]any, into reflect.Value) error {
-	all := membersOf(into.Type())
-	for i := range all {
-		m := &all[i]
+	for _, m := range membersOf(into.Type()) {
 		value := into.FieldByIndex(m.index)
 		found, there := fields[m.name]
 		if m.bytes && !there {
@@ -182,11 +180,11 @@ func take(found any, into reflect.Value) bool {
 		return ok
 	case reflect.Pointer:
 		pointed := reflect.New(into.Type().Elem())
-		if !take(found, pointed.Elem()) {
-			return false
+		whole := take(found, pointed.Elem())
+		if whole {
+			into.Set(pointed)
 		}
-		into.Set(pointed)
-		return true
+		return whole
 	}
 	whole := true
 	switch v := into.Addr().Interface().(type) {

@@ -195,8 +195,8 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index sets the fields by which entries are searched: the book, each control account once, and the shard with
-// the time. Only they, and account with created_at, should have an index in the database: others rise.
+// index sets the fields by which entries are searched: the book, each control account once, and the shard
+// with the time. Only they, and account with created_at, should have an index in the database: others rise.
 func (e Entry) index(fields map[string]any) {
 	book := BookKey(e.Tenant, e.Period)
 	controls := make([]string, len(e.Lines))

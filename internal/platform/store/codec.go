@@ -114,18 +114,11 @@ func stored(value reflect.Value) any {
 		return value.Bool()
 	case reflect.Pointer:
 		return stored(value.Elem())
-	}
-	switch v := value.Addr().Interface().(type) {
-	case *time.Time:
-		return v.UTC().Truncate(time.Microsecond)
-	case *[]byte:
-		return string(*v)
-	case *map[string]any:
-		return maps.Clone(*v)
-	}
-	switch of := value.Type(); of.Kind() {
 	case reflect.Map:
-		all := make(map[string]any, value.Len())
+		if open, is := value.Addr().Interface().(*map[string]any); is {
+			return maps.Clone(*open)
+		}
+		all, of := make(map[string]any, value.Len()), value.Type()
 		name, element := reflect.New(of.Key()).Elem(), reflect.New(of.Elem()).Elem() // stored needs an address
 		for each := value.MapRange(); each.Next(); {
 			name.SetIterKey(each)
@@ -134,12 +127,18 @@ func stored(value reflect.Value) any {
 		}
 		return all
 	case reflect.Slice:
+		if data, is := value.Addr().Interface().(*[]byte); is {
+			return string(*data)
+		}
 		list := make([]any, value.Len())
 		for i := range list {
 			list[i] = stored(value.Index(i))
 		}
 		return list
 	default:
+		if at, is := value.Addr().Interface().(*time.Time); is {
+			return at.UTC().Truncate(time.Microsecond)
+		}
 		return encode(value)
 	}
 }
@@ -185,24 +184,13 @@ func take(found any, into reflect.Value) bool {
 			into.Set(pointed)
 		}
 		return whole
-	}
-	whole := true
-	switch v := into.Addr().Interface().(type) {
-	case *time.Time:
-		*v, whole = found.(time.Time)
-		return whole
-	case *[]byte:
-		text, ok := found.(string)
-		*v = []byte(text)
-		return ok
-	case *map[string]any:
-		values, ok := found.(map[string]any)
-		*v = maps.Clone(values)
-		return ok
-	}
-	switch into.Kind() {
 	case reflect.Slice:
-		list, ok := found.([]any)
+		if data, is := into.Addr().Interface().(*[]byte); is {
+			text, ok := found.(string)
+			*data = []byte(text)
+			return ok
+		}
+		list, whole := found.([]any)
 		into.SetZero()
 		into.Grow(len(list))
 		for _, element := range list {
@@ -213,9 +201,13 @@ func take(found any, into reflect.Value) bool {
 				whole = false
 			}
 		}
-		return ok && whole
+		return whole
 	case reflect.Map:
-		elements, ok := found.(map[string]any)
+		elements, whole := found.(map[string]any)
+		if open, is := into.Addr().Interface().(*map[string]any); is {
+			*open = maps.Clone(elements)
+			return whole
+		}
 		into.Set(reflect.MakeMapWithSize(into.Type(), len(elements)))
 		one := reflect.New(into.Type().Elem()).Elem()
 		for name, element := range elements {
@@ -226,8 +218,12 @@ func take(found any, into reflect.Value) bool {
 				whole = false
 			}
 		}
-		return ok && whole
+		return whole
 	default:
+		if at, is := into.Addr().Interface().(*time.Time); is {
+			*at, is = found.(time.Time)
+			return is
+		}
 		fields, ok := found.(map[string]any)
 		return ok && decode(fields, into) == nil
 	}

@@ -128,7 +128,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	}
 	record.Result, record.Ref, record.Entry = end.Effect.Result, end.Effect.Ref, end.Effect.Entry
 	record.Emitted, record.Again = end.Emitted, false
-	return record, slices.Concat(end.Effect.Writes, also), Own
+	return record, append(slices.Clip(end.Effect.Writes), also...), Own
 }
 
 // close returns the dead letters that are open after the event's end, and the writes that close the others: a

@@ -183,11 +183,9 @@ func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []hand
 		if err != nil {
 			return nil, err
 		}
-		one := postedLine{Account: line.Account, Currency: line.Currency}
+		one := postedLine{Account: line.Account, Currency: line.Currency, Credit: text}
 		if line.Debit > 0 {
-			one.Debit = text
-		} else {
-			one.Credit = text
+			one.Debit, one.Credit = text, ""
 		}
 		data.Lines = append(data.Lines, one)
 	}

@@ -5,10 +5,10 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,7 +169,7 @@ func PostingKey(tenant, period, control string) string {
 func Control(account string) string {
 	if rest, points := strings.CutPrefix(account, pointsPrefix); points {
 		if kind, _, ok := strings.Cut(rest, ":"); ok {
-			return pointsPrefix + kind
+			return account[:len(pointsPrefix)+len(kind)]
 		}
 	}
 	return account
@@ -184,7 +184,7 @@ func Post(e Entry) ([]store.Write, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	fields := store.Encode(&e)
-	maps.Copy(fields, e.index())
+	e.index(fields)
 	return []store.Write{store.Create(Key(e.ID), fields).Stamped(FieldCommitted)}, nil
 }
 
@@ -195,27 +195,21 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index has the fields by which entries are searched: the book, each control account once, and the shard with
-// the time. Only they, and account with created_at, should have an index in the database: others rise.
-type index struct {
-	Tenant   string   `store:"tenant"`
-	Period   string   `store:"period"`
-	Lines    []Line   `store:"lines"`
-	Book     string   `store:"book"`
-	Postings []string `store:"postings"`
-	Shard    int64    `store:"shard"`
-}
-
-func (e Entry) index() map[string]any {
-	var postings []string
-	for _, line := range e.Lines {
-		postings = append(postings, PostingKey(e.Tenant, e.Period, Control(line.Account)))
+// index sets the fields by which entries are searched: the book, each control account once, and the shard
+// with the time. Only they, and account with created_at, should have an index in the database: others rise.
+func (e Entry) index(fields map[string]any) {
+	book := BookKey(e.Tenant, e.Period)
+	controls := make([]string, len(e.Lines))
+	for i, line := range e.Lines {
+		controls[i] = Control(line.Account)
 	}
-	slices.Sort(postings)
+	slices.Sort(controls)
+	var postings []any
+	for _, control := range slices.Compact(controls) {
+		postings = append(postings, book+"~"+control)
+	}
 	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // ids begin with a hash
-	return store.Encode(&index{
-		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), digit % Shards,
-	})
+	fields[FieldBook], fields[FieldPostings], fields[FieldShard] = book, postings, digit%Shards
 }
 
 func (e Entry) check() error {
@@ -234,10 +228,7 @@ func (e Entry) check() error {
 	if e.Kind == KindJournal && len(ReversalID(e.ID)) > store.MaxIDBytes {
 		return errors.New("a name is too long")
 	}
-	if err := store.CheckKey(Key(e.ID)); err != nil {
-		return err
-	}
-	return e.checkLines()
+	return cmp.Or(store.CheckKey(Key(e.ID)), e.checkLines())
 }
 
 // checkLines requires valid lines whose debits equal their credits in each currency.
@@ -245,12 +236,12 @@ func (e Entry) checkLines() error {
 	if len(e.Lines) < 2 || len(e.Lines) > MaxLines {
 		return errors.New("too few lines, or too many")
 	}
-	left := map[string]int64{}
+	left, book := map[string]int64{}, BookKey(e.Tenant, e.Period)
 	for _, line := range e.Lines {
 		switch {
 		case line.Account == "", line.Currency == "":
 			return errors.New("a name is missing")
-		case len(PostingKey(e.Tenant, e.Period, Control(line.Account))) > store.MaxIDBytes:
+		case len(book)+len("~")+len(Control(line.Account)) > store.MaxIDBytes:
 			return errors.New("a name is too long") // an index truncates longer values
 		case line.Debit < 0, line.Debit > MaxAmount, line.Credit < 0, line.Credit > MaxAmount:
 			return errors.New("amount out of bounds")

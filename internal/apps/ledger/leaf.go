@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -24,14 +23,14 @@ const maxExact = 1<<53 - 1
 
 // exact writes times and integers as the canonical bytes have them.
 var exact = json.WithMarshalers(json.JoinMarshalers(
-	json.MarshalFunc(func(at time.Time) ([]byte, error) {
-		return jsontext.AppendQuote(nil, at.UTC().Format(leafTime))
+	json.MarshalToFunc(func(to *jsontext.Encoder, at time.Time) error {
+		return to.WriteToken(jsontext.String(at.UTC().Format(leafTime)))
 	}),
-	json.MarshalFunc(func(n int64) ([]byte, error) {
+	json.MarshalToFunc(func(to *jsontext.Encoder, n int64) error {
 		if n < -maxExact || n > maxExact {
-			return nil, errors.New("a number that JSON does not keep exact")
+			return errors.New("a number that JSON does not keep exact")
 		}
-		return strconv.AppendInt(nil, n, 10), nil
+		return to.WriteToken(jsontext.Int(n))
 	}),
 ))
 
@@ -100,7 +99,8 @@ func read(doc store.Document) (Entry, error) {
 		e.ID = e.journalID()
 		err = e.check()
 	}
-	fields, index := doc.Fields, e.index()
+	fields, index := doc.Fields, map[string]any{}
+	e.index(index)
 	e.Document, e.CommittedAt = doc, Position(doc).At
 	switch {
 	case err != nil:

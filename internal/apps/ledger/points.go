@@ -1,10 +1,10 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,7 +99,8 @@ func (m Move) entry() Entry {
 
 func (m Move) writes() ([]store.Write, error) {
 	m.CreatedAt = m.CreatedAt.UTC().Truncate(time.Microsecond)
-	entryKey, accountKey := Key(m.id()), m.Account.Key(m.Tenant)
+	entry := m.entry()
+	entryKey, accountKey := Key(entry.ID), m.Account.Key(m.Tenant)
 	switch {
 	case m.Tenant == "", m.Order == "", m.EventID == "", m.From == "", m.To == "", m.Currency == "":
 		return nil, fmt.Errorf("%w: a name is missing", ErrInvalid)
@@ -110,26 +111,27 @@ func (m Move) writes() ([]store.Write, error) {
 	case m.CreatedAt.IsZero():
 		return nil, fmt.Errorf("%w: no time", ErrInvalid)
 	}
-	for _, key := range []store.Key{entryKey, accountKey} {
-		if err := store.CheckKey(key); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-	}
-	entry := m.entry()
-	if err := entry.checkLines(); err != nil {
+	if err := cmp.Or(store.CheckKey(entryKey), store.CheckKey(accountKey), entry.checkLines()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	fields := store.Encode(&m)
+	fields := store.Encode(&chained{m, entry.Period, entry.Lines})
 	if m.OrderCurrency == "" {
 		delete(fields, "order_total") // it is unknown
 	}
-	maps.Copy(fields, entry.index())
+	entry.index(fields)
 	return []store.Write{
 		store.Create(entryKey, fields).Stamped(FieldCommitted),
 		store.Increment(accountKey, map[string]int64{"balance": m.Change()}, map[string]any{
 			"tenant": m.Tenant, "account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
 		}),
 	}, nil
+}
+
+// chained is the document of a move.
+type chained struct {
+	Move   `store:",inline"`
+	Period string `store:"period"`
+	Lines  []Line `store:"lines,required"`
 }
 
 // MoveFromDocument reads the document of a chain's entry. The error wraps ErrBroken.
@@ -139,12 +141,9 @@ func MoveFromDocument(doc store.Document) (Move, error) {
 }
 
 func readMove(doc store.Document) (Move, error) {
-	var m Move
-	var entry struct {
-		Lines []Line `store:"lines,required"`
-	}
+	var entry chained
 	_, total := doc.Fields["order_total"]
-	switch err := errors.Join(store.Decode(doc.Fields, &m), store.Decode(doc.Fields, &entry)); {
+	switch err, m := store.Decode(doc.Fields, &entry), &entry.Move; {
 	case err != nil:
 		return Move{}, err
 	case !slices.Contains([]Kind{KindCredit, KindReversal, KindTransferOut, KindTransferIn}, m.Kind):
@@ -156,7 +155,7 @@ func readMove(doc store.Document) (Move, error) {
 	case !slices.Equal(entry.Lines, m.Lines()):
 		return Move{}, errors.New("the lines are not those of its move")
 	}
-	return m, nil
+	return entry.Move, nil
 }
 
 // ChainPrefix begins the ids of all entries of a tenant's order, and the id of no other entry.

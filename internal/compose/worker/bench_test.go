@@ -39,7 +39,7 @@ func BenchmarkPush(b *testing.B) {
 	b.Cleanup(answers.Close)
 	events := map[string]func(id string) contract.Body{
 		"points.credit": func(id string) contract.Body {
-			return paidOrder(id, "customer-"+id, "411486491630370501")
+			return paidOrder(id, "customer-"+id[len(id)-2:], "411486491630370501")
 		},
 		"post": func(id string) contract.Body {
 			return ordered(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})

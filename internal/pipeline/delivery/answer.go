@@ -102,7 +102,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	if !nothing {
 		failure = t.meaning(response)
 	}
-	var document []byte
+	document, problematic := []byte(nil), isProblem(response.Header)
 	switch {
 	case answer.Status < http.StatusOK: // a read after a switch of protocols would ignore the context
 		return answer, failure
@@ -119,12 +119,12 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		}
 	default:
 		defer time.AfterFunc(maxDrainTime, cancel).Stop()
-		if isProblem(response.Header) {
+		if problematic {
 			document, _ = io.ReadAll(io.LimitReader(response.Body, maxProblem)) // a cut document is no JSON
 		}
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
 	}
-	if isProblem(response.Header) {
+	if problematic {
 		failure = retry.Says(problem(document), failure)
 	}
 	return answer, failure

@@ -162,6 +162,9 @@ func (a *attempt) order(ctx context.Context) finding {
 
 // noneWaits reports whether the queue has no lane. One read serves all its messages.
 func (d *delivery) noneWaits(ctx context.Context) (bool, error) {
+	if none, known := d.queue.noneWait.Known(""); known { // without a timer
+		return none, nil
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	return d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {

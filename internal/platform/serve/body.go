@@ -111,16 +111,13 @@ func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	return true
 }
 
-// Release releases the claim. It keeps a buffer of up to keep bytes for the next Read, and gives a larger one
-// to the pool, or to the garbage collector if keep is 0.
+// Release releases the claim. It keeps a buffer of up to keep bytes, and gives a larger one to the pool.
 func (b *Body) Release(budget *semaphore.Weighted, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0
 	if cap(b.bytes) <= keep {
 		return
 	}
-	if keep > 0 {
-		put(b.bytes)
-	}
+	put(b.bytes)
 	b.bytes = nil
 }

@@ -33,8 +33,9 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// compileWith returns the compiled scheme and the secrets' HMAC keys. Errors name a secret by its number.
-func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte, err error) {
+// compileWith returns the compiled scheme, and states by secret: making a state costs more than using it.
+// Errors name a secret by its number.
+func compileWith(scheme Scheme, secrets []string) (parts *compiled, pools []*sync.Pool, err error) {
 	if parts, err = scheme.compile(); err == nil && len(secrets) == 0 {
 		err = errors.New("signature: no secret")
 	}
@@ -54,9 +55,9 @@ func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte
 			return nil, nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1,
 				len(key), MinSecret)
 		}
-		all = append(all, key)
+		pools = append(pools, &sync.Pool{New: func() any { return newState(key, parts.parts) }})
 	}
-	return parts, all, nil
+	return parts, pools, nil
 }
 
 // Verifier verifies webhooks of one source. It is safe for concurrent use.
@@ -64,7 +65,7 @@ type Verifier struct {
 	scheme    *compiled
 	tolerance time.Duration
 	now       func() time.Time
-	pools     []*sync.Pool // states by secret: making a state costs more than using it
+	pools     []*sync.Pool
 }
 
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
@@ -72,18 +73,14 @@ type Verifier struct {
 func NewVerifier(
 	scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time,
 ) (*Verifier, error) {
-	parts, all, err := compileWith(scheme, secrets)
+	parts, pools, err := compileWith(scheme, secrets)
 	if err != nil {
 		return nil, err
 	}
 	if tolerance <= 0 {
 		return nil, errors.New("signature: the tolerance must be above 0")
 	}
-	v := &Verifier{scheme: parts, tolerance: tolerance, now: now}
-	for _, key := range all {
-		v.pools = append(v.pools, &sync.Pool{New: func() any { return newState(key, parts.parts) }})
-	}
-	return v, nil
+	return &Verifier{scheme: parts, tolerance: tolerance, now: now, pools: pools}, nil
 }
 
 // Claim has the values from a webhook's headers, which are well-formed and within the window. It proves
@@ -281,20 +278,20 @@ func decodeHex(dst []byte, src string) bool {
 // Signer signs webhooks like a source.
 type Signer struct {
 	scheme *compiled
-	keys   [][]byte
+	pools  []*sync.Pool
 }
 
 // NewSigner returns a signer with secrets of at least MinSecret bytes each. If the scheme has a list of
 // signatures, all secrets sign, so that a receiver can rotate at any time; other schemes take one secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
-	parts, all, err := compileWith(scheme, append([]string{secret}, also...))
+	parts, pools, err := compileWith(scheme, append([]string{secret}, also...))
 	if err != nil {
 		return nil, err
 	}
-	if len(all) > 1 && scheme.Separator == "" {
+	if len(pools) > 1 && scheme.Separator == "" {
 		return nil, errors.New("signature: this scheme takes one secret")
 	}
-	return &Signer{scheme: parts, keys: all}, nil
+	return &Signer{scheme: parts, pools: pools}, nil
 }
 
 // Sign returns the headers for the body, signed at the given time.
@@ -313,9 +310,11 @@ func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[
 	if s.scheme.TimestampPrefix != "" {
 		signatures = append(signatures, s.scheme.TimestampPrefix+stamp)
 	}
-	for _, key := range s.keys {
-		signatures = append(signatures, s.scheme.Prefix+s.scheme.encode(newState(key, s.scheme.parts).digest(id,
-			stamp, destination, body)))
+	for _, pool := range s.pools {
+		with := pool.Get().(*state)
+		sum := with.digest(id, stamp, destination, body)
+		signatures = append(signatures, s.scheme.Prefix+s.scheme.encode(sum))
+		pool.Put(with)
 	}
 	for header, value := range map[string]string{
 		s.scheme.TimestampHeader: stamp, s.scheme.IDHeader: id, s.scheme.DestinationHeader: destination,

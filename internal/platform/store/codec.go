@@ -39,8 +39,9 @@ func Decode[T any](fields map[string]any, into *T) error {
 }
 
 type member struct {
-	name, base64               string
+	name                       string
 	index                      []int
+	bytes                      bool
 	omitzero, required, strict bool
 }
 
@@ -66,7 +67,7 @@ func membersOf(t reflect.Type) []member {
 			continue
 		}
 		all = append(all, member{
-			name: options[0], base64: options[0] + "_base64", index: f.Index,
+			name: options[0], index: f.Index, bytes: f.Type == reflect.TypeFor[[]byte](),
 			omitzero: slices.Contains(options, "omitzero"),
 			required: slices.Contains(options, "required"), strict: slices.Contains(options, "strict"),
 		})
@@ -76,39 +77,34 @@ func membersOf(t reflect.Type) []member {
 }
 
 func encode(from reflect.Value) map[string]any {
-	all := membersOf(from.Type())
-	fields := make(map[string]any, len(all))
-	for i := range all {
-		value := from.FieldByIndex(all[i].index)
-		if all[i].omitzero && isZero(value) {
-			continue
+	all, n := membersOf(from.Type()), 0
+	for _, m := range all {
+		if !m.omitzero {
+			n += 2 // of the others about as many are stored, and a map for all of them would be twice as large
 		}
-		if data, ok := value.Addr().Interface().(*[]byte); ok && !utf8.Valid(*data) {
-			fields[all[i].base64] = base64.StdEncoding.EncodeToString(*data)
-			continue
+	}
+	fields := make(map[string]any, min(n, len(all)))
+	for _, m := range all {
+		switch value := from.FieldByIndex(m.index); {
+		case m.omitzero && isZero(value):
+		case m.bytes && !utf8.Valid(value.Bytes()):
+			fields[m.name+"_base64"] = base64.StdEncoding.EncodeToString(value.Bytes())
+		default:
+			fields[m.name] = stored(value)
 		}
-		fields[all[i].name] = stored(value)
 	}
 	return fields
 }
 
 func isZero(value reflect.Value) bool {
-	if at, ok := value.Addr().Interface().(*time.Time); ok {
-		return at.IsZero()
+	if value.Type() == reflect.TypeFor[time.Time]() {
+		return value.Addr().Interface().(*time.Time).IsZero()
 	}
 	list := value.Kind() == reflect.Slice && value.Type().Elem().Kind() != reflect.Uint8
 	return value.IsZero() || list && value.Len() == 0
 }
 
 func stored(value reflect.Value) any {
-	switch v := value.Addr().Interface().(type) {
-	case *time.Time:
-		return v.UTC().Truncate(time.Microsecond)
-	case *[]byte:
-		return string(*v)
-	case *map[string]any:
-		return maps.Clone(*v)
-	}
 	switch value.Kind() {
 	case reflect.String:
 		return value.String()
@@ -119,34 +115,43 @@ func stored(value reflect.Value) any {
 	case reflect.Pointer:
 		return stored(value.Elem())
 	case reflect.Map:
-		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
-		for name, one := range value.Seq2() {
-			element.Set(one) // a copy with an address, which stored needs
+		if open, is := value.Addr().Interface().(*map[string]any); is {
+			return maps.Clone(*open)
+		}
+		all, of := make(map[string]any, value.Len()), value.Type()
+		name, element := reflect.New(of.Key()).Elem(), reflect.New(of.Elem()).Elem() // stored needs an address
+		for each := value.MapRange(); each.Next(); {
+			name.SetIterKey(each)
+			element.SetIterValue(each)
 			all[name.String()] = stored(element)
 		}
 		return all
 	case reflect.Slice:
+		if data, is := value.Addr().Interface().(*[]byte); is {
+			return string(*data)
+		}
 		list := make([]any, value.Len())
 		for i := range list {
 			list[i] = stored(value.Index(i))
 		}
 		return list
 	default:
+		if at, is := value.Addr().Interface().(*time.Time); is {
+			return at.UTC().Truncate(time.Microsecond)
+		}
 		return encode(value)
 	}
 }
 
 func decode(fields map[string]any, into reflect.Value) error {
-	all := membersOf(into.Type())
-	for i := range all {
-		m := &all[i]
+	for _, m := range membersOf(into.Type()) {
 		value := into.FieldByIndex(m.index)
 		found, there := fields[m.name]
-		if data, ok := value.Addr().Interface().(*[]byte); ok && !there {
+		if m.bytes && !there {
 			var encoded string
-			if encoded, there = fields[m.base64].(string); there {
+			if encoded, there = fields[m.name+"_base64"].(string); there {
 				decoded, err := base64.StdEncoding.DecodeString(encoded)
-				if *data = decoded; err == nil {
+				if value.SetBytes(decoded); err == nil {
 					continue
 				}
 			}
@@ -159,20 +164,6 @@ func decode(fields map[string]any, into reflect.Value) error {
 }
 
 func take(found any, into reflect.Value) bool {
-	whole := true
-	switch v := into.Addr().Interface().(type) {
-	case *time.Time:
-		*v, whole = found.(time.Time)
-		return whole
-	case *[]byte:
-		text, ok := found.(string)
-		*v = []byte(text)
-		return ok
-	case *map[string]any:
-		values, ok := found.(map[string]any)
-		*v = maps.Clone(values)
-		return ok
-	}
 	switch into.Kind() {
 	case reflect.String:
 		text, ok := found.(string)
@@ -188,25 +179,35 @@ func take(found any, into reflect.Value) bool {
 		return ok
 	case reflect.Pointer:
 		pointed := reflect.New(into.Type().Elem())
-		if !take(found, pointed.Elem()) {
-			return false
+		whole := take(found, pointed.Elem())
+		if whole {
+			into.Set(pointed)
 		}
-		into.Set(pointed)
-		return true
+		return whole
 	case reflect.Slice:
-		list, ok := found.([]any)
+		if data, is := into.Addr().Interface().(*[]byte); is {
+			text, ok := found.(string)
+			*data = []byte(text)
+			return ok
+		}
+		list, whole := found.([]any)
 		into.SetZero()
+		into.Grow(len(list))
 		for _, element := range list {
-			one := reflect.New(into.Type().Elem()).Elem()
-			if take(element, one) {
-				into.Set(reflect.Append(into, one))
-			} else {
+			n := into.Len()
+			if into.SetLen(n + 1); !take(element, into.Index(n)) {
+				into.Index(n).SetZero()
+				into.SetLen(n)
 				whole = false
 			}
 		}
-		return ok && whole
+		return whole
 	case reflect.Map:
-		elements, ok := found.(map[string]any)
+		elements, whole := found.(map[string]any)
+		if open, is := into.Addr().Interface().(*map[string]any); is {
+			*open = maps.Clone(elements)
+			return whole
+		}
 		into.Set(reflect.MakeMapWithSize(into.Type(), len(elements)))
 		one := reflect.New(into.Type().Elem()).Elem()
 		for name, element := range elements {
@@ -217,8 +218,12 @@ func take(found any, into reflect.Value) bool {
 				whole = false
 			}
 		}
-		return ok && whole
+		return whole
 	default:
+		if at, is := into.Addr().Interface().(*time.Time); is {
+			*at, is = found.(time.Time)
+			return is
+		}
 		fields, ok := found.(map[string]any)
 		return ok && decode(fields, into) == nil
 	}

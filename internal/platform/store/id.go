@@ -19,9 +19,9 @@ func ID(names ...string) string {
 // Path returns an id for a collection that is read in the order of its names: the escaped names, without a
 // hash. Path(a)+"~" is the prefix of all ids below a.
 func Path(names ...string) string {
-	escaped := make([]string, len(names))
-	for i, name := range names {
-		escaped[i] = strings.ReplaceAll(url.PathEscape(name), "~", "%7E") // PathEscape does not escape the tilde
+	escaped := make([]string, 0, 8)
+	for _, name := range names { // PathEscape does not escape the tilde
+		escaped = append(escaped, strings.ReplaceAll(url.PathEscape(name), "~", "%7E"))
 	}
 	return strings.Join(escaped, "~")
 }

@@ -269,18 +269,24 @@ func (r *round) seal(ctx context.Context, tenant string, documents []store.Docum
 	return err
 }
 
+// hashed is an entry with its leaf.
+type hashed struct {
+	ledger.Entry
+	leaf leaf
+}
+
 // founded returns the entries that can be read and that something vouches for. The others get a new time
 // before a seal passes their position, so that a later run reads them again.
-func (r *round) founded(ctx context.Context, documents []store.Document) (entries []ledger.Entry, err error) {
-	var all []ledger.Entry
+func (r *round) founded(ctx context.Context, documents []store.Document) (entries []hashed, err error) {
+	var all []hashed
 	var others []store.Document
 	for _, doc := range documents {
-		entry, err := ledger.Read(doc)
-		if err == nil {
-			_, err = entry.Canonical()
+		one := hashed{leaf: leaf{id: doc.Key.ID}}
+		if one.Entry, err = ledger.Read(doc); err == nil {
+			one.leaf.hash, err = one.LeafHash()
 		}
 		if err == nil {
-			all = append(all, entry)
+			all = append(all, one)
 			continue
 		}
 		r.done.Unreadable++
@@ -295,7 +301,9 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 			return all, nil
 		}
 	}
-	answers, err := checkAll(ctx, all, r.Origins.Vouched)
+	answers, err := checkAll(ctx, all, func(ctx context.Context, entry hashed) (bool, error) {
+		return r.Origins.Vouched(ctx, entry.Entry)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("seal: find origins: %w", err)
 	}
@@ -327,7 +335,7 @@ func reposition(ctx context.Context, to store.Committer, doc store.Document) err
 
 // prolong commits the next seal of a tenant's chain, with as many entries as fit into it. It returns the new
 // head and the number of entries.
-func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) (head, int, error) {
+func (r *round) prolong(ctx context.Context, last head, entries []hashed) (head, int, error) {
 	next := Seal{
 		Tenant: last.Tenant, Number: last.Number + 1, Previous: last.Hash,
 		SealedAt: r.Now().UTC().Truncate(time.Microsecond),
@@ -336,15 +344,14 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 	var leaves []leaf
 	size := 0
 	for _, entry := range entries[:min(len(entries), maxEntries)] {
-		before := Totals{}
-		hash, err := entry.LeafHash()
-		if next.Running[entry.Period] == nil && err == nil {
+		before, err := Totals{}, error(nil)
+		if next.Running[entry.Period] == nil {
 			before, err = last.running(ctx, r.Store, entry.Period)
 		}
 		if err != nil {
 			return last, 0, err
 		}
-		size += len(leaf{entry.ID, hash}.String()) + 1
+		size += len(entry.leaf.String()) + 1
 		if len(leaves) > 0 && (size > maxBytes ||
 			sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
 			break
@@ -358,7 +365,7 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 			return last, 0, err
 		}
 		next.Periods[entry.Period], next.Through = next.Number, Through(ledger.Position(entry.Document))
-		leaves = append(leaves, leaf{entry.ID, hash})
+		leaves = append(leaves, entry.leaf)
 	}
 	next.Count, next.Root = int64(len(leaves)), hex.EncodeToString(rootOf(leaves))
 	var err error

@@ -20,7 +20,7 @@ import (
 const (
 	// cpuOfEvent is what `make load` printed at 490 a second on two busy cores: of both services, broker and
 	// store in one process, and so for each of the services an upper bound.
-	cpuOfEvent = 0.0023
+	cpuOfEvent = 0.0022
 	// target is the part of its processor, and of its requests, at which Cloud Run keeps an instance.
 	target = 0.6
 	// window is how many pushes of one subscription Pub/Sub has under way at most.

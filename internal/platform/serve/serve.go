@@ -120,13 +120,13 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 }
 
 // collectSeldom trades memory for the processor, of which garbage takes a tenth under load. It is called once
-// the service has started, which needs little memory. Its limit keeps an instance of 512 MiB safe.
+// the service has started, which needs little memory. Its limit is three quarters of an instance.
 func collectSeldom() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(384 << 20)
+		debug.SetMemoryLimit(3 * DefaultBodyBudget)
 	}
 }
 

@@ -225,7 +225,7 @@ func TestWhatQueriesCompareHasAnIndexOfItsOwn(t *testing.T) {
 		require.NotContains(t, queries.fields, field)
 	}
 	files, asked := sources(t), searched(t)
-	tag := regexp.MustCompile(`store:"([a-z_]+)`)
+	tag := regexp.MustCompile(`(?:store:|Field[A-Z][a-z]+ += )"([a-z_]+)`)
 	for collection, stored := range map[string][]string{
 		dedupe.Collection: all(tag, files["internal/dedupe/record.go"]),
 		ledger.Entries:    all(tag, files["internal/apps/ledger/entry.go"]+files["internal/apps/ledger/points.go"]),

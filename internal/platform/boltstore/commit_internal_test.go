@@ -83,7 +83,7 @@ func TestWhatIsBeingMovedToTheFileIsStillInALog(t *testing.T) {
 	}
 	for n := range 100 {
 		require.Less(t, commit(n), int64(40*leastBytes), "a log is written again from its beginning")
-		s.moves.Wait()
+		<-s.moved
 	}
 	file := filetest.Must(s.db.Begin(true))(t)
 	for n := 100; n < 111; n++ {
@@ -275,8 +275,8 @@ func TestAnIndexIsMadeInParts(t *testing.T) {
 		put(from, store.MaxWrites)
 	}
 	file := filetest.Must(s.db.Begin(true))(t)
-	for i := range 2 * movedAtOnce / leastBytes {
-		put(i, 1)
+	for from := 0; from < (mostRecent+3)*movedAtOnce/leastBytes; from += store.MaxWrites {
+		put(from, store.MaxWrites)
 	}
 	require.NoError(t, file.Rollback())
 	require.NoError(t, s.settle())

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -49,8 +50,10 @@ const (
 	// them all, so a document of a few bytes counts as much as leastBytes.
 	movedAtOnce = 1 << 20
 	leastBytes  = 1000
-	// mostRecent times as much may be recent while others are being moved; then commits wait.
+	// When mostRecent times as much is recent while others are being moved, each commit waits for the move, but
+	// no longer than patience: moves catch up then, and nobody waits for a whole one.
 	mostRecent = 5
+	patience   = 20 * time.Millisecond
 )
 
 // newer returns the recent documents of a collection, by id.
@@ -66,7 +69,7 @@ func (v view) newer(collection string) map[string]*document {
 // writing calls it.
 func (s *Store) move(some int) error {
 	if s.size > mostRecent*s.atOnce {
-		s.moves.Wait()
+		s.wait(patience)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,16 +82,28 @@ func (s *Store) move(some int) error {
 		sequence = s.log.sequence
 		s.log.turn()
 	}
-	moving := s.moving
-	s.moves.Go(func() {
+	moving, moved := s.moving, make(chan struct{})
+	s.moved = moved
+	go func() {
+		defer close(moved)
 		err := s.db.Update(func(tx *bbolt.Tx) error { return moving.write(tx, sequence, version) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.failed = cmp.Or(s.failed, err); err == nil {
 			s.moving = nil
 		}
-	})
+	}()
 	return nil
+}
+
+// wait waits for the end of the last move. Only the holder of writing calls it.
+func (s *Store) wait(most time.Duration) {
+	end := time.NewTimer(most)
+	defer end.Stop()
+	select {
+	case <-s.moved:
+	case <-end.C:
+	}
 }
 
 // write writes the documents and their index keys to the file, where the log's records up to the sequence

@@ -30,18 +30,18 @@ type Store struct {
 	queue   sync.Mutex
 	waiting []*commit
 
-	// writing is locked by the caller that writes all waiting commits. Only it uses the next four, and
+	// writing is locked by the caller that writes all waiting commits. Only it uses the next five, and
 	// changes recent.
 	writing sync.Mutex
-	log     *logs     // nil: there is none, and what is recent is lost with the process
-	stamped time.Time // the time of the last commit
-	version uint64    // the last version of a document
-	size    int       // of the recent documents, each version counted
+	log     *logs         // nil: there is none, and what is recent is lost with the process
+	stamped time.Time     // the time of the last commit
+	version uint64        // the last version of a document
+	size    int           // of the recent documents, each version counted
+	moved   chan struct{} // closed at the end of the last move
 
 	mu sync.RWMutex
-	// recent and moving are not in the file yet. moving is being written to it, in moves.
+	// recent and moving are not in the file yet. moving is being written to it.
 	recent, moving recent
-	moves          sync.WaitGroup
 	// failed: the log or the file could not be written.
 	failed error
 
@@ -90,7 +90,8 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	if cmp.Or(db.Update(begin), readable(db)) != nil {
 		return nil, errors.Join(Damaged(path), db.Close())
 	}
-	s = &Store{db: db, atOnce: movedAtOnce, recent: recent{}}
+	s = &Store{db: db, atOnce: movedAtOnce, recent: recent{}, moved: make(chan struct{})}
+	close(s.moved)
 	if err := s.restore(path, noSync); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -137,9 +138,9 @@ func (s *Store) redo(body []byte) (err error) {
 
 // settle moves all recent documents to the file.
 func (s *Store) settle() error {
-	s.moves.Wait()
+	<-s.moved
 	err := s.move(0)
-	s.moves.Wait()
+	<-s.moved
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return cmp.Or(err, s.failed)

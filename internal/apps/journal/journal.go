@@ -183,9 +183,11 @@ func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []hand
 		if err != nil {
 			return nil, err
 		}
-		one := postedLine{Account: line.Account, Currency: line.Currency, Credit: text}
+		one := postedLine{Account: line.Account, Currency: line.Currency}
 		if line.Debit > 0 {
-			one.Debit, one.Credit = text, ""
+			one.Debit = text
+		} else {
+			one.Credit = text
 		}
 		data.Lines = append(data.Lines, one)
 	}

@@ -69,7 +69,12 @@ func (v view) newer(collection string) map[string]*document {
 // writing calls it.
 func (s *Store) move(some int) error {
 	if s.size > mostRecent*s.atOnce {
-		s.wait(patience)
+		end := time.NewTimer(patience)
+		defer end.Stop()
+		select {
+		case <-s.moved:
+		case <-end.C:
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,16 +99,6 @@ func (s *Store) move(some int) error {
 		}
 	}()
 	return nil
-}
-
-// wait waits for the end of the last move. Only the holder of writing calls it.
-func (s *Store) wait(most time.Duration) {
-	end := time.NewTimer(most)
-	defer end.Stop()
-	select {
-	case <-s.moved:
-	case <-end.C:
-	}
 }
 
 // write writes the documents and their index keys to the file, where the log's records up to the sequence

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker/workertest"
+	"billhook/internal/filetest"
 )
 
 const (
@@ -107,7 +107,7 @@ func instances(perSecond float64, holds time.Duration, slots, requests int) int 
 
 // simulated is how long an event has its slot on average, and the p99 from webhook to effect.
 func simulated(t *testing.T, queue, eventType string, perSecond int) (holds, p99 time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		l := workertest.Load{Queue: queue, EventType: eventType, PerSecond: perSecond, Seconds: 2}
 		found := workertest.Simulate(t, l)
 		require.Zero(t, found.Refused)

@@ -241,7 +241,7 @@ func TestTheNoticeOfAClosingIsLongerThanACachedCalendarAndAHandler(t *testing.T)
 
 func TestTheCalendarIsReadEveryFewSeconds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		d := open(t, "")
 		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
 		requireClosed := func(want bool) {

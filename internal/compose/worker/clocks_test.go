@@ -114,7 +114,7 @@ func (r *recorder) At(_ context.Context, at time.Time) error {
 // draining worker releases nothing, and one with a given alarm has none of its own.
 func TestAlarmOfAWorkerReleasesMessagesWithoutTheScheduler(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		broker := &shelves{}
 		var db store.Store
 		w := open(t, func(c *worker.Config) {

@@ -267,7 +267,7 @@ func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
 		"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour,
 		"a target that is down": 0,
 	}, func(t *testing.T, takes time.Duration) {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			without := waits(t, 0, &callee{})
 			require.Equal(t, without, waits(t, 2, &callee{takes: takes, at: map[string]time.Time{}}))
 		})
@@ -288,7 +288,7 @@ func TestWaitsRecoverAfterABurstOrAStallOfTheStore(t *testing.T) {
 		"a stall of 5 s": {load{PerSecond: 490, Stall: 5 * time.Second, Seconds: 11}, 10, soon},
 		"almost 10 s":    {load{PerSecond: 50, Stall: 9900 * time.Millisecond, Seconds: 14}, 13, soon},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			credit := lives["a credit"]
 			test.Queue, test.EventType = credit.queue, credit.eventType
 			found := workertest.Simulate(t, test.load)

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -240,7 +239,7 @@ func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
 	h := openHouse(t, local)
 	person, stalled := h.signedIn(t, "ada"), 0
 	h.api.stalls = true
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		walk(t, h.routes, "x", func(method, _, path string) {
 			begun := time.Now()
 			w := h.visits(t, method, path, url.Values{"why": {"w"}}, person)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -362,7 +361,7 @@ func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			filetest.Bubble(t, func(t *testing.T) {
 				openShop(t, operationstest.Partner{Answers: test.third}).does(t, step{
 					Asks: "/ops/endpoints/-/add", Form: form("w", "url", "https://p.example/h", "id", "p"), Status: 200,
 				},

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 )
 
@@ -58,7 +59,7 @@ func pass(d time.Duration) {
 // never before it, and each quarter has at most one call. Also for slow calls that request more times.
 func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
 			type request struct{ at, by time.Time }
 			var mu sync.Mutex // what is due now is called at once
@@ -119,7 +120,7 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 // A long call postpones the others, which become one.
 func TestCallsDoNotOverlap(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		running, start := 0, now()
 		b := newBell(t, func(_ context.Context, b *bell) {
 			running++
@@ -139,7 +140,7 @@ func TestCallsDoNotOverlap(t *testing.T) {
 
 func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		start := now()
 		b := newBell(t, func(ctx context.Context, b *bell) {
 			require.NoError(t, ctx.Err())
@@ -160,7 +161,7 @@ func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 
 func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		b, first := newBell(t, nil), now().Add(alarm.Step)
 		for i := range alarm.MaxMoments {
 			require.NoError(t, b.At(t.Context(), first.Add(time.Duration(i)*alarm.Step)))

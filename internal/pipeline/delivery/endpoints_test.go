@@ -284,7 +284,7 @@ func TestLimitsOfATargetHoldBackItsRequests(t *testing.T) {
 			{want: resting, wait: 30 * time.Second},
 		}},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) { limit(t, test.declare).makeAll(t, test.steps) })
+		filetest.Bubble(t, func(t *testing.T) { limit(t, test.declare).makeAll(t, test.steps) })
 	})
 }
 
@@ -309,7 +309,7 @@ func (l *limited) makeAll(t *testing.T, steps []step) {
 
 func TestWatcherIsGivenEachAnswerAndBreakersAreListed(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		l := limit(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 2, Rest: time.Minute} })
 		open := func(want ...rates.Breaker) {
 			t.Helper()

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -247,7 +246,7 @@ func TestAttemptsAreGatheredUntilTheBatchIsFullOrItsWaitEnds(t *testing.T) {
 		"after the wait's end":  {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
 		"the rest of a burst":   {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			g := gathering(3, echo)
 			together(len(test.arrive), func(i int) {
 				<-time.After(test.arrive[i])
@@ -279,7 +278,7 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 			panic(panicking)
 		}, [2]string{panicking, panicking}},
 	}, func(t *testing.T, test row) {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			g := gathering(2, test.call)
 			together(2, func(i int) {
 				id, got := []string{"good", "bad"}[i], ""
@@ -300,7 +299,7 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 
 func TestCallEndsAtTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		started := time.Now()
 		g := gathering(2, func(ctx context.Context, _ []handler.Event) ([]handler.Outcome, error) {
 			<-ctx.Done()
@@ -324,7 +323,7 @@ func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 		size := rapid.IntRange(2, 5).Draw(rt, "size")
 		arrive := rapid.SliceOfN(rapid.IntRange(0, 60), 1, 20).Draw(rt, "arrive")
 		leave := rapid.SliceOfN(rapid.IntRange(1, 60), len(arrive), len(arrive)).Draw(rt, "leave")
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			g := gathering(size, echo)
 			done := make([]bool, len(arrive))
 			together(len(arrive), func(i int) {

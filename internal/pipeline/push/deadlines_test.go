@@ -94,7 +94,7 @@ func TestAttemptIsEndedByItsDeadlineOrItsCaller(t *testing.T) {
 			c["while"] == runs && c["handler"] == tx && (invalid || c["returns"] == "permanent 422"):
 			return "", ""
 		}
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			with := setup{live: true, leased: c["handler"] == leasedMany}

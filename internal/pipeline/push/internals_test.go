@@ -173,7 +173,7 @@ func (s *slots) unused(t *testing.T, free int) {
 func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 	t.Parallel()
 	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			s := newSlots(1)
 			require.True(t, acquire(s, "", 1, time.Second).holds())
 			first := acquire(s, "0", size, time.Hour)
@@ -215,7 +215,7 @@ func TestWaitForASlotEnds(t *testing.T) {
 			func(s *slots, _ *caller) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() },
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			s := newSlots(1)
 			require.True(t, acquire(s, "", 1, time.Second).holds())
 			a := acquire(s, "k", 1, test.patience)
@@ -239,7 +239,7 @@ func TestWaitForASlotEnds(t *testing.T) {
 // key.
 func TestSlotsAreGivenByKeysInTurn(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		// Without the deadline of the real time, which a bubble does not know.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"))

@@ -87,7 +87,7 @@ func TestOneMessageInTenSecondsIsNacked(t *testing.T) {
 // TestMessageThatWaitsInItsRequestHoldsNoSlot: the only slot handles a second message meanwhile.
 func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		r := newRig(t, setup{
 			live: true, queue: all(policyOf(times10(1), 3), func(q *catalog.Queue) { q.Concurrency = 1 }),
 		})
@@ -107,7 +107,7 @@ func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 // refused, and handlers that run are finished.
 func TestDrainStartsNothingNew(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := newRig(t, setup{
 			live: true, queue: all(policyOf(times10(1), 5), inOrder, func(q *catalog.Queue) { q.Concurrency = 2 }),

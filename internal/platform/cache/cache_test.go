@@ -192,6 +192,6 @@ func TestConcurrentCallersShareALoad(t *testing.T) {
 		"that does not overwrite that it is forgotten": changed(func(b *bench) { b.Forget("a") }),
 		"that does not overwrite a newer value":        changed(func(b *bench) { b.Put("a", 9, time.Nanosecond) }),
 	}, func(t *testing.T, script func(*testing.T, *bench)) {
-		synctest.Test(t, func(t *testing.T) { script(t, newBench(t)) })
+		filetest.Bubble(t, func(t *testing.T) { script(t, newBench(t)) })
 	})
 }

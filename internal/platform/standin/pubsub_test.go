@@ -187,7 +187,7 @@ func TestWaitingMessagesSurviveAnEndOrAKill(t *testing.T) {
 		// process runs a simulator on the file; the clock of each begins at the same time.
 		process := func(want standin.Loaded, status int, acked string, does func(t *testing.T, s *bench)) {
 			var left string // by a kill, which cuts a line off
-			synctest.Test(t, func(t *testing.T) {
+			filetest.Bubble(t, func(t *testing.T) {
 				s := newBench(t, func(r received) int {
 					if r.text() == acked {
 						return http.StatusNoContent
@@ -248,7 +248,7 @@ func TestWaitingMessagesSurviveAnEndOrAKill(t *testing.T) {
 
 func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "broker.json")
 		config := plain(deadLetterAfter(1))
 		s := newBench(t, always(http.StatusInternalServerError), config)
@@ -268,7 +268,7 @@ func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
 
 func TestAnUnreadableFileIsAnErrorAndMessagesOfRemovedSubscriptionsAreCounted(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "broker.json")
 		s := newBench(t, always(http.StatusNoContent), plain())
 		require.NoError(t, os.WriteFile(path, []byte(`{"subscription":"hold","got":{"ID":"1"}}`+"\n"), 0o600))
@@ -284,7 +284,7 @@ func TestAnUnreadableFileIsAnErrorAndMessagesOfRemovedSubscriptionsAreCounted(t 
 // A push in flight when its queue is paused ends as usual: refused, its message waits with the others.
 func TestAPausedQueueIsNotPushedAndResumesInOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		var s *bench
 		pausing, began := true, time.Now().UTC()
 		s = newBench(t, func(received) int {

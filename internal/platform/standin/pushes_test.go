@@ -59,7 +59,7 @@ func TestPushesComeAtTheTimesOfTheirSubscriptionsPolicies(t *testing.T) {
 	for _, test := range filetest.YAML[[]policy](t, "testdata", "pushes.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			filetest.Bubble(t, func(t *testing.T) {
 				var publishing sync.Mutex // what is published at once is pushed at once
 				refused := map[string]int{}
 				s := newBench(t, func(push received) int {

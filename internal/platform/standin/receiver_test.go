@@ -183,7 +183,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 // The model tries a receiver that is closed, where nothing hangs.
 func TestAHangEndsWithItsSender(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		r := newReceiver(t)
 		require.NoError(t, r.Behave("", standin.Hang, 1))
 		sending, leave := context.WithCancel(t.Context())

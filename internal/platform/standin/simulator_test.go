@@ -185,7 +185,7 @@ func backoff(minimum, maximum time.Duration) func(*standin.Subscription) {
 
 func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		acks := []int{102, 200, 201, 202, 204}
 		for _, status := range append(acks, 100, 103, 203, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400,
 			401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599) {
@@ -200,7 +200,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 
 func TestPushBodyIsWrapped(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		const id = "946684800000001" // the clock's microseconds plus one
 		for want, test := range map[string]struct {
 			config  standin.SimulatorConfig
@@ -235,7 +235,7 @@ func TestPushBodyIsWrapped(t *testing.T) {
 
 func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		s := newBench(t, func(push received) int {
 			return map[int]int{2: http.StatusOK}[push.DeliveryAttempt]
 		}, plain(deadLetterAfter(5)))
@@ -251,7 +251,7 @@ func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 
 func TestADeadLetterNamesItsSourceAndIsHeldForItsRetention(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		s := newBench(t, func(push received) int {
 			return map[string]int{"/push/orders": 500, "/letters": 200}[push.Path]
 		}, plain(ordered, deadLetterAfter(1)))
@@ -293,7 +293,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 		const enough = 200 // the draws repeat for so many pushes; afterwards nothing fails
 		var mu sync.Mutex
 		count, left, acked, wrong := 0, 1, map[string]int{}, []string{}
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			s := newBench(t, func(push received) int {
 				mu.Lock()
 				defer mu.Unlock()
@@ -322,7 +322,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 
 func TestPublishRefusesTheSameMessagesAsPubSub(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		s := newBench(t, always(200), plain())
 		data := []byte("a")
 		ended, cancel := context.WithCancel(t.Context())
@@ -352,7 +352,7 @@ func TestPublishRefusesTheSameMessagesAsPubSub(t *testing.T) {
 
 func TestCloseCancelsPushesThatHangAndDropsMessagesThatWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		arrived := make(chan struct{})
 		s := newBench(t, func(push received) int {
 			if push.text() == "fails" {

@@ -265,7 +265,7 @@ func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 	for _, test := range filetest.YAML[[]scenario](t, "testdata", "fetches.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			filetest.Bubble(t, func(t *testing.T) {
 				now := &clock{}
 				verifier, keys := newFetchingVerifier(t, nil, now)
 				for i, step := range test.Steps {
@@ -308,7 +308,7 @@ func TestACancelledCallerDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	filetest.Each(t, map[string]caller{
 		"with its answer": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable},
 	}, func(t *testing.T, first caller) {
-		synctest.Test(t, func(t *testing.T) {
+		filetest.Bubble(t, func(t *testing.T) {
 			now := &clock{}
 			verifier, keys := newFetchingVerifier(t, publishOld, now)
 			require.NoError(t, verifier.Verify(t.Context(), headers["old"]))

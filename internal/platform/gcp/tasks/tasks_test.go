@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	pb "cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
@@ -151,7 +150,7 @@ func TestRefusedTaskIsRequestedAgain(t *testing.T) {
 // A push waits during At, also if another push is requesting the same time.
 func TestAtReturnsInTimeWhenCloudTasksHangs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	filetest.Bubble(t, func(t *testing.T) {
 		a := newAlarm(t, &cloud{answer: func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()

@@ -87,8 +87,11 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		}
 		return nil, fmt.Errorf("boltstore: open store: %w", err)
 	}
-	if cmp.Or(db.Update(begin), readable(db)) != nil {
+	if readable(db) != nil {
 		return nil, errors.Join(Damaged(path), db.Close())
+	}
+	if err := db.Update(begin); err != nil {
+		return nil, errors.Join(fmt.Errorf("boltstore: begin store: %w", err), db.Close())
 	}
 	s = &Store{db: db, atOnce: movedAtOnce, recent: recent{}, moved: make(chan struct{})}
 	close(s.moved)
@@ -162,9 +165,6 @@ var (
 )
 
 func begin(tx *bbolt.Tx) error {
-	if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
-		return ErrDamaged
-	}
 	for _, name := range [][]byte{versions, logged, indexes} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
@@ -173,9 +173,12 @@ func begin(tx *bbolt.Tx) error {
 	return nil
 }
 
-// readable reads the whole file once, so that damage is found at the start.
+// readable reads the whole file once, so that damage and another version are found at the start.
 func readable(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
+		if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
+			return ErrDamaged
+		}
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
 			return bucket.ForEach(func(inner, data []byte) error {
 				switch {

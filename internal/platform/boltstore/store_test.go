@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -189,6 +191,26 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 		require.NoError(t, opened.Close())
 	}
 	require.Greater(t, refused, 10)
+}
+
+func TestADiskThatIsFullIsNoDamage(t *testing.T) {
+	const variable = "BILLHOOK_TEST_FULL_DISK"
+	if path := os.Getenv(variable); path != "" {
+		signal.Ignore(syscall.SIGXFSZ)
+		most := uint64(len(filetest.Read(t, path)))
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}))
+		err := filetest.ErrorOf(boltstore.Open(path))
+		require.ErrorContains(t, err, syscall.EFBIG.Error())
+		require.NotErrorIs(t, err, boltstore.ErrDamaged)
+		return
+	}
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	require.NoError(t, filetest.Must(bbolt.Open(path, 0o600, nil))(t).Close())
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestADiskThatIsFullIsNoDamage$")
+	child.Env = append(os.Environ(), variable+"="+path)
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {

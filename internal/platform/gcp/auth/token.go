@@ -73,8 +73,8 @@ type issuer struct {
 	audience string
 	longest  time.Duration // the longest life of a token; 0: any, and the account's address must be verified
 	keys     *keySet
-	// proved has the keys that verified tokens, by the token's hash, because Pub/Sub sends a token many times.
-	proved *cache.Cache[crypto.PublicKey]
+	// proved has the tokens that were verified, by their hash, because Pub/Sub sends a token many times.
+	proved *cache.Cache[opened]
 }
 
 const maxProved = 100
@@ -87,42 +87,52 @@ func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string
 	keys := &keySet{url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now}
 	keys.tried = cache.New[error](1, now)
 	i := issuer{names: names, method: method, audience: c.Audience, keys: keys}
-	i.proved = cache.New[crypto.PublicKey](maxProved, now)
+	i.proved = cache.New[opened](maxProved, now)
 	return i, checkKeysURL(keysURL)
+}
+
+// opened is a token's content, and the key that has verified its signature, if one has.
+type opened struct {
+	header  protected
+	content claims
+	by      crypto.PublicKey
 }
 
 // read checks the signature, unless Cloud Run has verified and removed it, and issuer, audience and times.
 // The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
-	header, content, err := i.open(token)
+	sum := sha256.Sum256([]byte(token)) // a stored hash cannot be used to authenticate
+	hash := string(sum[:])
+	of, known := i.proved.Known(hash)
+	var err error
+	if !known {
+		of.header, of.content, err = i.open(token)
+	}
 	if err == nil && !signatureRemoved {
-		err = i.verify(ctx, token, header.KeyID)
+		err = i.verify(ctx, token, hash, of)
 	}
 	if err == nil {
-		err = i.validate(content)
+		err = i.validate(of.content)
 	}
-	return content, err
+	return of.content, err
 }
 
 // verify checks the signature. It remembers a verified token for as long as the set has the same key.
-func (i issuer) verify(ctx context.Context, token, keyID string) error {
+func (i issuer) verify(ctx context.Context, token, hash string, of opened) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
 	if err != nil {
 		return invalid("malformed")
 	}
-	key, err := i.keys.key(ctx, keyID)
-	if err != nil {
+	key, err := i.keys.key(ctx, of.header.KeyID)
+	if err != nil || of.by == key {
 		return err
-	}
-	hash := sha256.Sum256([]byte(token)) // a stored hash cannot be used to authenticate
-	if by, ok := i.proved.Known(string(hash[:])); ok && by == key {
-		return nil
 	}
 	if i.method.Verify(token[:end], signature, key) != nil {
 		return invalid("signature")
 	}
-	i.proved.Put(string(hash[:]), key, cache.Forever)
+	of.by = key
+	i.proved.Put(hash, of, cache.Forever)
 	return nil
 }
 

@@ -103,7 +103,7 @@ type run struct {
 
 // patience is the longest time of a trial, and grace that of its cleanups after it.
 const (
-	patience = 15 * time.Minute
+	patience = 30 * time.Minute
 	grace    = 2 * time.Minute
 )
 

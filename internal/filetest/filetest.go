@@ -1,6 +1,6 @@
-// Package filetest has helpers of tests: they read files and results, and compare output with the file that
-// records it. It owns the flag -update, which writes such files anew. It refuses to guess: a missing file,
-// mark or result ends the test.
+// Package filetest has helpers of tests: they read files and results, compare output with the file that
+// records it, and run tables of tests and tests in bubbles of time. It owns the flag -update, which writes
+// such files anew. It refuses to guess: a missing file, mark or result ends the test.
 package filetest
 
 import (

@@ -76,6 +76,10 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 			s, err = nil, Damaged(path)
 		}
 	}()
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > 0 && info.Size() < int64(2*os.Getpagesize()) {
+		return nil, Damaged(path) // bbolt's error for it has no name
+	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
 	if err != nil {
 		switch {

@@ -168,7 +168,7 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	sound := []byte(filetest.Read(t, path))
 	damages := map[string][]byte{
 		"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2],
-		"its first pages": sound[:8192],
+		"its first pages": sound[:8192], "its first page": sound[:4096], "its first bytes": sound[:100],
 	}
 	for page := range len(sound) / 4096 {
 		spoiled := append([]byte{}, sound...)

@@ -106,7 +106,7 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	of, known := i.proved.Known(hash)
 	var err error
 	if !known {
-		of.header, of.content, err = i.open(token)
+		of, err = i.open(token)
 	}
 	if err == nil && !signatureRemoved {
 		err = i.verify(ctx, token, hash, of)
@@ -136,17 +136,17 @@ func (i issuer) verify(ctx context.Context, token, hash string, of opened) error
 	return nil
 }
 
-func (i issuer) open(token string) (header protected, content claims, err error) {
+func (i issuer) open(token string) (of opened, err error) {
 	parts := strings.Split(token, ".")
 	switch {
-	case len(parts) != 3 || decode(parts[0], &header) != nil || decode(parts[1], &content) != nil:
-		return header, content, invalid("malformed")
-	case header.Algorithm != i.method.Alg():
-		return header, content, invalid("signature")
-	case len(header.Critical) > 0:
-		return header, content, invalid("unverifiable")
+	case len(parts) != 3 || decode(parts[0], &of.header) != nil || decode(parts[1], &of.content) != nil:
+		return of, invalid("malformed")
+	case of.header.Algorithm != i.method.Alg():
+		return of, invalid("signature")
+	case len(of.header.Critical) > 0:
+		return of, invalid("unverifiable")
 	}
-	return header, content, nil
+	return of, nil
 }
 
 // validate does not use the library, which allows one issuer, treats iat as optional, and quotes the token.
